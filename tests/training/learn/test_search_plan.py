@@ -78,7 +78,7 @@ def test_the_proof_is_reserved_before_the_search() -> None:
 
 
 def test_learners_with_a_search_of_their_own_get_a_share_that_leaves_the_proof_its_reserve() -> None:
-    sizes = replace(SIZES, learner_runs=150)
+    sizes = replace(SIZES, learner_runs=400)
     limits = Limits(seconds=4000)
     alone = search(limits)
     plan = plan_search(sizes, COSTS, limits, Cost())
@@ -90,9 +90,18 @@ def test_learners_with_a_search_of_their_own_get_a_share_that_leaves_the_proof_i
     proof = (3 + 5 + 2) * 18  # at least each worker, a plan and two steps for each held-out question
     assert (1 - plan.choosing) * 4000 >= proof
     thorough = plan_search(sizes, COSTS, Limits(), Cost()).needed.seconds
-    assert thorough == pytest.approx(search(Limits()).needed.seconds + 7 * 150)
+    assert thorough == pytest.approx(search(Limits()).needed.seconds + 7 * 400)
     few = plan_search(replace(SIZES, learner_runs=10), COSTS, limits, Cost())
     assert few.searching - few.validating == pytest.approx(7 * 10 / 4000)
+
+
+def test_learners_search_as_much_as_they_need_where_everything_fits() -> None:
+    sizes = replace(SIZES, learner_runs=150)
+    thorough = plan_search(sizes, COSTS, Limits(), Cost()).needed
+    assert plan_search(sizes, COSTS, Limits(seconds=4000), Cost()).needed == thorough
+    tight = plan_search(sizes, COSTS, Limits(seconds=int(thorough.seconds * 0.9)), Cost())
+    assert tight.needed.tokens < thorough.tokens
+    assert tight.thorough == thorough
 
 
 def test_learners_that_train_get_time_before_the_proof() -> None:

@@ -28,7 +28,7 @@ MIN_CHAINS = 3
 SAFETY = 1.2
 """Factor on the reserved costs, because measured means are rough."""
 LEARNERS_SEARCH = 0.15
-"""Share of what is left of the caps that learners with a search of their own get, if they need as much."""
+"""Share of what is left of the caps that learners with a search of their own get, if not everything fits."""
 LEARNERS_TRAINING = 0.3
 """The same for the time of learners that train, which takes long on a CPU."""
 SCREENING = 0.3
@@ -154,12 +154,13 @@ def halving_rounds(candidates: int, questions: int, *, survivors: int = MAX_WORK
 def plan_search(sizes: SearchSizes, costs: CallCosts, limits: Limits, spending: Cost) -> SearchPlan:
     """Returns the most thorough search that fits the caps; the cost of the proof is reserved first.
 
+    Where not everything fits, the learners' own searches get a limited share, so that the exploration is not starved.
     If not even the cheapest search fits, that one is returned, and the caps will end it early.
     """
-    thorough = _plan_level(sizes, costs, LEVELS[0], Limits(), spending)
-    plan = thorough
+    thorough = plan = _plan_level(sizes, costs, LEVELS[0], Limits(), spending)
+    has_room = thorough.needed.share(limits) <= 1
     for level in LEVELS:
-        plan = _plan_level(sizes, costs, level, limits, spending)
+        plan = _plan_level(sizes, costs, level, limits, spending, has_room=has_room)
         min_candidates = min(len(sizes.candidates), len(sizes.singles) + 2 * level.workflows)
         if plan.needed.share(limits) <= 1 and plan.rounds[0].candidates >= min_candidates:
             break
@@ -190,9 +191,15 @@ def describe_need(needed: Cost, limits: Limits) -> str:
     return f"about {' and '.join(parts)} would do for a thorough one"
 
 
-def _plan_level(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, spending: Cost) -> SearchPlan:
+def _plan_level(
+    sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, spending: Cost, *, has_room: bool = True
+) -> SearchPlan:
+    """Plans a search of this level; `has_room` if all that the learners search for themselves fits as well."""
     spending_share = spending.share(limits)
-    reserves = _reserves(sizes, costs, level, limits, free=1 - spending_share)
+    reserves = _reserves(sizes, costs, level)
+    if not has_room:
+        room = max(1 - spending_share, 0.0) * _learners_share(sizes)
+        reserves = reserves._replace(search=_within(reserves.search, room, limits))
     exploring = _end_stage(spending_share, 1.0, sum(reserves, Cost()).share(limits))
     choosing = _end_stage(exploring, 1.0, reserves.proof.share(limits))
     # Without a search of their own, the learners are tried with whatever validation leaves.
@@ -222,16 +229,24 @@ def _end_stage(start: float, end: float, reserved: float) -> float:
     return min(max(end - reserved, start + MIN_SEARCH * (end - start)), 1.0)
 
 
-def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, *, free: float) -> Reserves:
-    """Returns the expected cost of the stages after exploration; `free` is the share of the caps that is left."""
+def _learners_share(sizes: SearchSizes) -> float:
+    """Returns the share of what is left of the caps that learners' own searches get, if not everything fits."""
+    return LEARNERS_SEARCH + (LEARNERS_TRAINING if sizes.training_seconds else 0.0)
+
+
+def _within(cost: Cost, room: float, limits: Limits) -> Cost:
+    """Returns the part of a cost that fits `room`, a share of the caps."""
+    share = cost.share(limits)
+    return cost * (room / share) if share > room else cost
+
+
+def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel) -> Reserves:
+    """Returns the expected cost of the stages after exploration."""
     selected = costs.of_workflows(sizes.singles) + costs.mean_step * (level.workflows * STEPS_PER_WORKFLOW)
     learner = costs.planned_run if level.tries_planners else Cost()
-    search = learner * sizes.learner_runs + Cost(seconds=sizes.training_seconds if level.tries_planners else 0.0)
-    share = search.share(limits)
-    room = max(free, 0.0) * (LEARNERS_SEARCH + (LEARNERS_TRAINING if sizes.training_seconds else 0.0))
     return Reserves(
         validation=selected * (sizes.validation * SAFETY),
-        search=search * (room / share if share > room else 1.0),
+        search=learner * sizes.learner_runs + Cost(seconds=sizes.training_seconds if level.tries_planners else 0.0),
         choice=learner * (sizes.validation * SAFETY),
         proof=(selected + costs.planned_run + learner) * (sizes.heldout * SAFETY),
     )
