@@ -1,6 +1,6 @@
 """Compares a planner that learned from examples, and one with evolved instructions, with the same planner unlearned.
 
-Run with `uv run python benchmarks/wiki_planners.py --minutes 40`. The questions and workers are those of
+Run with `uv run python benchmarks/wiki_planners.py --minutes 85`. The questions and workers are those of
 `examples/wiki`; the planner stands for a vendor's model, whose weights can't be trained. All learners are proved, also
 where choosing among workflows has no room. No model is called over the network and nothing is spent.
 """
@@ -49,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--learners", nargs="+", default=list(LEARNERS), choices=LEARNERS, metavar="LEARNER")
     parser.add_argument("--planner", default="embedded:qwen2.5-coder-1.5b")
-    parser.add_argument("--minutes", type=float, default=40)
+    parser.add_argument("--minutes", type=float, default=85)
     parser.add_argument("--threads", type=int, default=2, help="threads of the planner")
     parser.add_argument("--out", type=Path, default=Path("runs/wiki-planners"))
     args = parser.parse_args()
