@@ -118,6 +118,28 @@ async def test_own_heldout_questions_leave_the_task_for_training_and_validation(
     assert data.notes == []
 
 
+def test_questions_that_were_opened_before_are_for_training_after_a_change(tmp_path: Path) -> None:
+    opened: set[str] = set()
+    for seed in range(3):
+        data = split(tmp_path, seed)
+        heldout = {sample.id for sample in data.heldout.open().samples}
+        assert heldout == {sample.id for sample in split(tmp_path, seed).heldout.task.samples}
+        assert not heldout & opened
+        assert opened <= {sample.id for sample in data.train.samples}
+        opened |= heldout
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["heldout-1.json", "heldout-2.json", "heldout.json"]
+
+
+def open_all(folder: Path) -> None:
+    for seed in range(20):
+        split(folder, seed).heldout.open()
+
+
+def test_a_folder_in_which_too_much_was_opened_needs_new_questions(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"were held out and opened in .* before: none is left for .*add questions"):
+        open_all(tmp_path)
+
+
 async def wrong_always(_sample: Sample, _text: str) -> Score:
     return wrong(None, "wrong")
 

@@ -54,6 +54,13 @@ class HeldOut:
         """The number of questions."""
         return len(self.task.samples)
 
+    @property
+    def was_opened_with_others(self) -> bool:
+        """`True` if the file records an opening of other questions."""
+        return self.path.exists() and set(read_value(self.path, HeldOutOpening).samples) != {
+            sample.id for sample in self.task.samples
+        }
+
     def open(self) -> Task:
         """Returns the questions, and records the opening; a run that resumes keeps the first record."""
         if self.path.exists():
@@ -107,7 +114,8 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
 
     Domains with fewer groups than there are parts are balanced together.
 
-    Groups that an earlier version of the folder held out and opened (see `archive_opening`) are for training.
+    Groups that were held out and opened before, in a run on other questions or with another seed, are for training: the
+    record of that opening is archived.
 
     Args:
         task: the questions, or a name as for `load_task`.
@@ -116,10 +124,20 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
         heldout: held-out questions besides those of `task`, of which none is held out then.
 
     Raises:
-        ConfigError: there are too few groups of questions, or a question is also a held-out one.
+        ConfigError: there are too few groups of questions, a question is also a held-out one, or too many were
+            opened before.
     """
     task = load_task(task) if isinstance(task, str) else task
     heldout = load_task(heldout) if isinstance(heldout, str) else heldout
+    data = _split(task, heldout, seed, opening_file)
+    if data.heldout.was_opened_with_others:
+        archive_opening(opening_file)
+        data = _split(task, heldout, seed, opening_file)
+    return data
+
+
+def _split(task: Task, heldout: Task | None, seed: int, opening_file: Path) -> LearnData:
+    """Splits a task; groups of archived openings are for training."""
     whole = task if heldout is None else _join_tasks(task, heldout)
     own = set() if heldout is None else {sample.id for sample in heldout.samples}
     groups = _name_groups(whole.samples)
@@ -128,6 +146,11 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
     opened = {name for path in _archived_openings(opening_file) for name in read_value(path, HeldOutOpening).samples}
     shares: dict[Part, float] = {part: share for part, share in SHARES.items() if heldout is None or part != "heldout"}
     by_group = _assign_groups(rest, groups, seed, {groups[name] for name in opened & groups.keys()}, shares)
+    if missing := shares.keys() - by_group.values():
+        raise ConfigError(
+            f"too many questions of {task.name!r} were held out and opened in {str(opening_file.parent)!r} before: "
+            f"none is left for {' and '.join(sorted(missing))}; add questions, or learn in another folder"
+        )
     parts: dict[str, Part] = {sample.id: by_group[groups[sample.id]] for sample in rest}
 
     def select(part: Part) -> Task:
