@@ -18,7 +18,7 @@ from rich.console import Console
 from rl_conductor import Limits, Planner, Sampling
 from rl_conductor.models import model
 from rl_conductor_training.cli.learn import print_record
-from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
+from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, learn
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.workers.small import SMALL_MODEL
 from rl_conductor_training.workers.source import ReplyCache, SmallPool
@@ -32,11 +32,11 @@ async def learn_composite(
     start = time.monotonic()
     stage = ""
 
-    def report(name: str, _row: object) -> None:
+    def report(progress: LearnProgress) -> None:
         nonlocal stage
-        if name != stage:
-            console.print(f"{time.monotonic() - start:6.0f} s  {name}", highlight=False, soft_wrap=True)
-            stage = name
+        if progress.stage != stage:
+            stage = progress.stage
+            console.print(f"{time.monotonic() - start:6.0f} s  {stage}", highlight=False, soft_wrap=True)
 
     planner = Planner(
         model=model(SMALL_MODEL, threads=threads), samples=1, sampling=Sampling(max_tokens=160, temperature=0.0)

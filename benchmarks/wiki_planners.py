@@ -40,7 +40,7 @@ async def learn_planners(names: list[str], *, planner: str, threads: int, minute
             requires_room=False,
             learners=(BestSingle, FixedWorkflow, *(LEARNERS[name] for name in names)),
         ),
-        on_progress=lambda stage, row: None if row else print(stage, flush=True),
+        on_progress=lambda progress: None if progress.row else print(progress.stage, flush=True),
     )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +19,13 @@ from training.bench.toy_systems import BEST, lines
 Make = Callable[..., Bench]
 
 THINGS = ("sea", "forest", "moon", "old harbour", "winter", "market")
+
+
+def test_embeddings_leave_the_log_of_the_program_as_it_is() -> None:
+    code = "import logging; from rl_conductor_training.bench.systems.routers.embedding import embed; embed(['a'])"
+    code += "; import rl_conductor_training.learn; print(logging.getLogger().level, logging.getLogger().handlers)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "30 []\n"
 
 
 def test_embeddings_have_norm_one_and_similar_texts_are_close() -> None:

@@ -19,7 +19,7 @@ from rl_conductor.models import Model
 from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.types import Price, Request
-from rl_conductor_training.learn import EvolvedInstructions, LearnRecord, LearnSettings
+from rl_conductor_training.learn import EvolvedInstructions, LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
@@ -178,9 +178,9 @@ async def test_heldout_questions_are_not_used_for_the_search(tmp_path: Path) -> 
     reflection = scripted(reflect, "reflection")
     order: list[tuple[str, str]] = []
 
-    def on_progress(stage: str, row: ExperienceRow | None) -> None:
-        if row is not None:
-            order.append((stage, row.sample))
+    def on_progress(progress: LearnProgress) -> None:
+        if progress.row is not None:
+            order.append((progress.stage, progress.row.sample))
 
     await learn(tmp_path, scripted(plan, "planner"), evolve(reflection), on_progress=on_progress)
     heldout = {sample for stage, sample in order if stage == "proving on held-out questions"}
@@ -194,9 +194,9 @@ async def test_a_search_that_is_killed_ends_with_the_same_instructions(tmp_path:
     await learn(tmp_path / "whole", scripted(plan, "planner"), evolve(scripted(reflect, "reflection")))
     rows = 0
 
-    def kill(stage: str, row: ExperienceRow | None) -> None:
+    def kill(progress: LearnProgress) -> None:
         nonlocal rows
-        rows += row is not None and stage.startswith("searching")
+        rows += progress.row is not None and progress.stage.startswith("searching")
         if rows == 9:
             raise RuntimeError("killed")
 

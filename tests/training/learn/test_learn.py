@@ -14,7 +14,7 @@ import pytest
 from rl_conductor import Conductor, ConfigError, LimitError, Limits, ScriptedModel, Worker, WorkerPool
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.types import FREE, Price
-from rl_conductor_training.learn import LearnRecord, LearnSettings
+from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
@@ -109,13 +109,13 @@ async def test_all_learners_are_compared_without_room_if_none_is_required(tmp_pa
     assert record.recommended == "best fixed"
 
 
-def kill_after(rows: int) -> Callable[[str, ExperienceRow | None], None]:
+def kill_after(rows: int) -> Callable[[LearnProgress], None]:
     """Returns a progress function that ends the run after some rows."""
     count = 0
 
-    def on_progress(_stage: str, row: ExperienceRow | None) -> None:
+    def on_progress(progress: LearnProgress) -> None:
         nonlocal count
-        count += row is not None
+        count += progress.row is not None
         if count >= rows:
             raise RuntimeError("killed")
 

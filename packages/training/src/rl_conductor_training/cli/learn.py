@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import counted, dollars
+from rl_conductor.calls.budget import Amount
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
@@ -27,7 +28,7 @@ from rl_conductor.workflow.limits import Limits
 
 if TYPE_CHECKING:
     from rl_conductor_training.bench.report import Table as ReportTable
-    from rl_conductor_training.learn import LearnSettings
+    from rl_conductor_training.learn import LearnProgress, LearnSettings
     from rl_conductor_training.learn.experience import ExperienceRow
     from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
     from rl_conductor_training.spending import CostEstimate
@@ -259,20 +260,20 @@ class _Progress:
     limits: Limits
     stage: str = ""
     runs: int = 0
-    usd: Decimal = Decimal(0)
-    tokens: int = 0
+    spent: Amount = field(default_factory=Amount)
     started: float = field(default_factory=time.monotonic)
     scores: dict[str, list[float]] = field(default_factory=dict)
     live: Live | None = None
 
-    def update(self, stage: str, row: ExperienceRow | None) -> None:
-        """Adds a row, and shows the new state."""
-        if stage != self.stage:
-            self.stage = stage
+    def update(self, progress: LearnProgress) -> None:
+        """Shows the new state."""
+        self.spent = progress.spent
+        if progress.stage != self.stage:
+            self.stage = progress.stage
             if self.live is None:
                 console.note(console.stderr(), self.text.plain)
-        if row is not None:
-            self._add(row)
+        if progress.row is not None:
+            self._add(progress.row)
         if self.live is not None:
             self.live.update(self.text)
 
@@ -280,15 +281,13 @@ class _Progress:
         from rl_conductor_training.learn.search.candidates import describe  # noqa: PLC0415
 
         self.runs += 1
-        self.usd += row.usd
-        self.tokens += row.tokens
         if row.workflow is not None and row.system == "workflow":
             self.scores.setdefault(describe(row.workflow), []).append(row.score)
 
     @property
     def text(self) -> Text:
         """The state in one line."""
-        parts = [self.stage, counted(self.runs, "run"), f"{dollars(self.usd)}, {self.tokens:,} tokens"]
+        parts = [self.stage, counted(self.runs, "run"), f"{dollars(self.spent.usd)}, {self.spent.tokens:,} tokens"]
         if self.limits.seconds is not None:
             remaining = max(self.limits.seconds - (time.monotonic() - self.started), 0)
             parts.append(f"{remaining / 60:.1f} minutes left")

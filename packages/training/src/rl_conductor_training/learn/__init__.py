@@ -5,7 +5,7 @@ GPU; only `PlannerWeights` needs torch.
 """
 
 from rl_conductor_training.learn.from_runs import learn_from_runs
-from rl_conductor_training.learn.learn import learn
+from rl_conductor_training.learn.learn import LearnProgress, learn
 from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
 from rl_conductor_training.learn.learners.weights import PlannerWeights
 from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
@@ -15,6 +15,7 @@ from rl_conductor_training.train.reward_table.table import TableSettings
 __all__ = [
     "EvolvedInstructions",
     "FeedbackRecord",
+    "LearnProgress",
     "LearnRecord",
     "LearnSettings",
     "PlannerWeights",

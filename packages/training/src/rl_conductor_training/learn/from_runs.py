@@ -26,7 +26,7 @@ from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import archive_opening
 from rl_conductor_training.learn.gate import grouped_interval
-from rl_conductor_training.learn.learn import OPENING_FILE, Progress, learn
+from rl_conductor_training.learn.learn import OPENING_FILE, OnProgress, learn
 from rl_conductor_training.learn.production.stored_runs import (
     RUNS_FILE,
     RatedWorkflow,
@@ -57,7 +57,7 @@ async def learn_from_runs(
     settings: LearnSettings | None = None,
     on_counts: Callable[[str], None] = lambda _counts: None,
     on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
-    on_progress: Progress = lambda _stage, _row: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> LearnRecord | FeedbackRecord:
     """Learns a conductor from runs of a server, and writes it to a folder that `Conductor.load` reads.
 

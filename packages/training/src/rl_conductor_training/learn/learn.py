@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
@@ -64,8 +65,20 @@ PILOT_PROPOSALS = 2
 EXPERIENCE_FILE, PLAN_FILE, OPENING_FILE = "experience.jsonl", "plan.json", "heldout.json"
 
 Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
-Progress = Callable[[str, ExperienceRow | None], None]
-"""Called with the name of the stage, and with each new row of experience."""
+
+
+class LearnProgress(NamedTuple):
+    """The state of a learning run when a stage begins or a row arrives."""
+
+    stage: str
+    spent: Amount
+    """Spending of all processes of this run; replies from the cache cost nothing."""
+    row: ExperienceRow | None
+    """The new row of experience, if there is one."""
+
+
+OnProgress = Callable[[LearnProgress], None]
+"""Called as stages begin and rows arrive."""
 
 
 async def learn(
@@ -79,7 +92,7 @@ async def learn(
     settings: LearnSettings | None = None,
     production: Production = lambda _pool: (),
     on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
-    on_progress: Progress = lambda _stage, _row: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> LearnRecord:
     """Learns a conductor for a pool and a task, and writes it to a folder that `Conductor.load` reads.
 
@@ -140,7 +153,7 @@ class _LearnRun:
     workspace: Workspace
     limits: Limits
     settings: LearnSettings
-    on_progress: Progress
+    on_progress: OnProgress
     rated: Sequence[RatedWorkflow] = ()
     notes: list[str] = field(default_factory=list)
 
@@ -161,8 +174,8 @@ class _LearnRun:
             experience=self.experience,
             workers=self.workspace.workers,
             concurrency=self.settings.concurrency,
-            on_row=lambda row: self.on_progress(self.stage, row),
-            on_status=lambda status: self.on_progress(f"{self.stage}: {status}", None),
+            on_row=lambda row: self._report(self.stage, row),
+            on_status=lambda status: self._report(f"{self.stage}: {status}"),
         )
         add_production_rows(self.runner, self.rated)
         self.estimate = estimate_cost(
@@ -285,7 +298,10 @@ class _LearnRun:
     def _begin(self, stage: str, share: float) -> None:
         self.stage = stage
         self.runner.begin_stage(self.budget.stage(share))
-        self.on_progress(stage, None)
+        self._report(stage)
+
+    def _report(self, stage: str, row: ExperienceRow | None = None) -> None:
+        self.on_progress(LearnProgress(stage, self.budget.total.spent, row))
 
     def _describe_need(self, plan: SearchPlan) -> str:
         """Says how much would suffice; by the measured costs, if the caps allowed any measurement."""
