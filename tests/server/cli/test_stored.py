@@ -47,13 +47,22 @@ def kept(url: str) -> str:
     return url
 
 
-def test_runs_are_listed_newest_first(cli: Cli, kept: str) -> None:
+def test_runs_are_listed_newest_first(cli: Cli, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     output = cli("runs", "--store", kept).stdout.splitlines()
 
     assert output[0].split() == ["run", "started", "time", "tokens", "cost", "model", "key", "question"]
     assert [line.split()[0] for line in output[1:]] == ["run-3", "run-2", "run-1"]
     assert [line.split()[3] for line in output[1:]] == ["…", "✗", "✓"]
     assert "\x1b" not in "".join(output)
+
+
+def test_a_narrow_terminal_leaves_out_model_and_key(cli: Cli, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    header, first, *_ = cli("runs", "--store", kept).stdout.splitlines()
+
+    assert header.split() == ["run", "started", "time", "tokens", "cost", "question"]
+    assert first.endswith("what is under way?")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ STATUS_MARKS = {
     "running": ("…", "cyan"),
 }
 PANEL = "Filters"
+WIDE = 100
+"""Width of a terminal, in columns, from which the list has the model and the key."""
 
 TextOption = Annotated[
     str | None,
@@ -119,7 +121,8 @@ def runs(
     if as_json:
         console.write_json(json.dumps([row.model_dump(mode="json") for row in rows], indent=2))
     elif rows:
-        console.stdout().print(_table(rows))
+        stdout = console.stdout()
+        stdout.print(_table(rows, is_wide=stdout.width >= WIDE))
     else:
         console.note(console.stderr(), "no matching runs")
 
@@ -180,13 +183,13 @@ def _search(*, since: datetime | None, before: datetime | None, **fields: str | 
     return Search.model_validate(fields | times)
 
 
-def _table(rows: Sequence[RunRow]) -> Table:
+def _table(rows: Sequence[RunRow], *, is_wide: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name in ("run", "started", ""):
         table.add_column(name, no_wrap=True)
     for name in ("time", "tokens", "cost"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name in ("model", "key", "question"):
+    for name in ("model", "key", "question") if is_wide else ("question",):
         table.add_column(name)
     for row in rows:
         table.add_row(
@@ -196,7 +199,8 @@ def _table(rows: Sequence[RunRow]) -> Table:
             "" if row.seconds is None else seconds(row.seconds),
             f"{row.usage.total_tokens:,}",
             cost(row.usage),
-            *(_ellipsized(text) for text in (row.model_label, row.key, row.question)),
+            *(_ellipsized(text) for text in ((row.model_label, row.key) if is_wide else ())),
+            _ellipsized(row.question),
         )
     return table
 
