@@ -45,9 +45,9 @@ class Score(Value):
     """The score of a reply, with its explanation."""
 
     value: float = Field(ge=0, le=1)
-    answer: Text | None
+    answer: Text | None = None
     """The answer extracted from the reply; `None` when there was none."""
-    explanation: Text
+    explanation: Text = ""
 
     @property
     def right(self) -> bool:
@@ -64,7 +64,7 @@ class Task:
 
     name: str
     samples: tuple[Sample, ...]
-    scorer: Scorer
+    scorer: Scorer | Callable[[Sample, str], Score]
 
     def __post_init__(self) -> None:
         if not self.samples:
@@ -77,7 +77,8 @@ class Task:
 
     async def score(self, sample: Sample, text: str) -> Score:
         """Scores the reply `text` to `sample`."""
-        return await self.scorer(sample, text)
+        score = self.scorer(sample, text)
+        return score if isinstance(score, Score) else await score
 
     def shuffled(self, seed: int) -> Self:
         """Returns a copy with the samples in an order determined by `seed`."""

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
@@ -98,20 +97,3 @@ def _type_errors(name: str) -> Iterator[None]:
     except PydanticUserError as error:
         reason = str(error).splitlines()[0]
         raise ConfigError(f"tool {name!r}: a parameter's type has no JSON schema: {reason}") from None
-
-
-def import_object(path: str) -> Any:
-    """Imports `module:name`.
-
-    Raises:
-        ConfigError: there is no such module, or no such name in it.
-    """
-    module, _, name = path.partition(":")
-    if not module or not name:
-        raise ConfigError(f"{path!r} is not an import path; write 'module:name'")
-    try:
-        return getattr(import_module(module), name)
-    except ImportError as error:
-        raise ConfigError(f"{path!r} can't be imported: {error}; the module must be on Python's path") from error
-    except AttributeError:
-        raise ConfigError(f"{path!r} can't be imported: module {module!r} has no {name!r}") from None

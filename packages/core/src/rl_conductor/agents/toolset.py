@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_conductor.agents.function_tool import FunctionTool, import_object
+from rl_conductor._internal.imports import import_object
+from rl_conductor.agents.function_tool import FunctionTool
 from rl_conductor.agents.mcp_server import MCPServer, is_url
 from rl_conductor.agents.tool import ToolSource, ToolSourceError, WorkerTool
 from rl_conductor.errors import ConfigError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rl_conductor.agents.function_tool import import_object
+from rl_conductor._internal.imports import import_object
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.pool.pool_file import GuardrailEntry

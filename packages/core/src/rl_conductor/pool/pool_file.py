@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rl_conductor._internal.imports import import_object
 from rl_conductor._internal.toml import read_toml
 from rl_conductor._internal.validation import field_errors
-from rl_conductor.agents.function_tool import import_object
 from rl_conductor.agents.mcp_server import MCPServer
 from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError

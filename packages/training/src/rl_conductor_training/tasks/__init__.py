@@ -6,16 +6,17 @@ In: a task's name and options. Out: a `Task`. Each data set lives in a module th
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from rl_conductor._internal.imports import import_object
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.types import Value
+from rl_conductor_training.tasks.own import own_task_loader
 
 TASKS = {
     "aime25": "rl_conductor_training.tasks.datasets.mathematics:aime25",
@@ -35,10 +36,11 @@ TASKS = {
 
 
 def load_task(name: str, *, limit: int | None = None, shuffle: int | None = None, **options: Any) -> Task:
-    """Loads the task called `name`, such as `math-500`, `composite:heldout` or `jsonl:my-tasks.jsonl`.
+    """Loads the task called `name`, such as `math-500`, `jsonl:my-tasks.jsonl` or `my_tasks:support`.
 
     Args:
-        name: a task of `TASKS`; the text after a colon is its first argument: a split, a file, a set's own name.
+        name: a task of `TASKS`, where the text after a colon is its first argument: a split, a file, a set's own name;
+            or `module:name` of a task of your own, or of a function that returns one.
         limit: keep only the first `limit` samples.
         shuffle: seed of a random order, applied before `limit`.
         options: the other arguments of the task.
@@ -46,9 +48,7 @@ def load_task(name: str, *, limit: int | None = None, shuffle: int | None = None
     Raises:
         ConfigError: the task does not exist, a library is missing, or its data is missing or has another shape.
     """
-    argument = name.partition(":")[2]
-    loader = _import_loader(name)
-    arguments = [argument] if argument else []
+    loader, arguments = _find_loader(name)
     try:
         signature(loader).bind(*arguments, **options)
     except TypeError as error:
@@ -62,7 +62,7 @@ class TaskEntry(Value):
     """A task as written in a configuration file."""
 
     name: str
-    """As for `load_task`, such as `composite:train` or `jsonl:my-tasks.jsonl`."""
+    """As for `load_task`, such as `composite:train`, `jsonl:my-tasks.jsonl` or `my_tasks:support`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """The task's own arguments, such as `size` and `seed`."""
     limit: int | None = Field(default=None, ge=1)
@@ -98,22 +98,25 @@ def resolve_task_paths(folder: Path, name: str, options: dict[str, Any]) -> tupl
         from rl_conductor_training.tasks import mixture  # noqa: PLC0415 (it imports this module)
 
         return name, mixture.resolve_part_paths(folder, options)
-    if argument and next(iter(signature(_import_loader(name)).parameters)) == "path":
+    loader, arguments = _find_loader(name)
+    if arguments and next(iter(signature(loader).parameters)) == "path":
         name = f"{task_name}:{folder / Path(argument).expanduser()}"
     if isinstance(options.get("path"), str):
         options = {**options, "path": str(folder / Path(options["path"]).expanduser())}
     return name, options
 
 
-def _import_loader(name: str) -> Callable[..., Task]:
-    task_name = name.partition(":")[0]
-    if task_name not in TASKS:
-        raise ConfigError(
-            f"no task {name!r}: write one of {', '.join(sorted(TASKS))}, or one and its argument as in 'jsonl:FILE'"
-        )
-    module, _, function = TASKS[task_name].partition(":")
-    loader: Callable[..., Task] = getattr(import_module(module), function)
-    return loader
+def _find_loader(name: str) -> tuple[Callable[..., Task], list[str]]:
+    """Returns the function that loads a task, and its arguments in the name."""
+    task_name, _, argument = name.partition(":")
+    if task_name in TASKS:
+        return import_object(TASKS[task_name]), [argument] if argument else []
+    if argument.isidentifier():
+        return own_task_loader(name), []
+    raise ConfigError(
+        f"no task {name!r}: write one of {', '.join(sorted(TASKS))}, one and its argument as in 'jsonl:FILE', or "
+        "'module:function' for your own"
+    )
 
 
 __all__ = ["TASKS", "Sample", "Score", "Task", "TaskEntry", "load_task", "resolve_task_paths"]

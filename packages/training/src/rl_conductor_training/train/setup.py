@@ -78,7 +78,7 @@ class TrainingSetup:
     def rollout_scorer(self) -> RolloutScorer:
         """Executes plans and scores their answers by the task."""
         return RolloutScorer(
-            self.task.scorer,
+            self.task.score,
             concurrency=self.config.concurrency,
             budget=self.budget,
             on_plan=self.progress.advance,
