@@ -260,14 +260,14 @@ class _Progress:
     limits: Limits
     stage: str = ""
     runs: int = 0
-    spent: Amount = field(default_factory=Amount)
+    spending: Amount = field(default_factory=Amount)
     started: float = field(default_factory=time.monotonic)
     scores: dict[str, list[float]] = field(default_factory=dict)
     live: Live | None = None
 
     def update(self, progress: LearnProgress) -> None:
         """Shows the new state."""
-        self.spent = progress.spent
+        self.spending = progress.spending
         if progress.stage != self.stage:
             self.stage = progress.stage
             if self.live is None:
@@ -287,7 +287,7 @@ class _Progress:
     @property
     def text(self) -> Text:
         """The state in one line."""
-        parts = [self.stage, counted(self.runs, "run"), f"{dollars(self.spent.usd)}, {self.spent.tokens:,} tokens"]
+        parts = [self.stage, counted(self.runs, "run"), f"{dollars(self.spending.usd)}, {self.spending.tokens:,} tokens"]
         if self.limits.seconds is not None:
             remaining = max(self.limits.seconds - (time.monotonic() - self.started), 0)
             parts.append(f"{remaining / 60:.1f} minutes left")

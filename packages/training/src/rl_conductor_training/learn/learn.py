@@ -71,7 +71,7 @@ class LearnProgress(NamedTuple):
     """The state of a learning run when a stage begins or a row arrives."""
 
     stage: str
-    spent: Amount
+    spending: Amount
     """Spending of all processes of this run; replies from the cache cost nothing."""
     row: ExperienceRow | None
     """The new row of experience, if there is one."""

@@ -24,16 +24,16 @@ def own_task_loader(path: str) -> Callable[..., Task]:
     Raises:
         ConfigError: it can't be imported, or is neither a task nor a function.
     """
-    found = import_object(path)
+    target = import_object(path)
     source = _hash_source(path.partition(":")[0])
-    if isinstance(found, Task):
-        return lambda: _with_source(found, source)
-    if not callable(found) or isinstance(found, type):
+    if isinstance(target, Task):
+        return lambda: _with_source(target, source)
+    if not callable(target) or isinstance(target, type):
         raise ConfigError(f"{path!r} is neither a Task nor a function that returns one")
 
-    @wraps(found)
+    @wraps(target)
     def load(*arguments: object, **options: object) -> Task:
-        task = found(*arguments, **options)
+        task = target(*arguments, **options)
         if inspect.iscoroutine(task):
             task.close()
         if not isinstance(task, Task):
