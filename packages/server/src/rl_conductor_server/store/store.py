@@ -47,7 +47,13 @@ from rl_conductor_server.store.runs.conversations import ConversationStore
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
-from rl_conductor_server.store.runs.queries import matches, select_sessions, select_spending, select_steps, select_usage
+from rl_conductor_server.store.runs.queries import (
+    select_runs,
+    select_spending,
+    select_steps,
+    select_usage,
+    select_workers,
+)
 from rl_conductor_server.store.runs.responses import ResponseStore
 from rl_conductor_server.store.runs.retention import DELETE_BATCH_SIZE, delete_old_runs
 from rl_conductor_server.store.runs.run_writer import (
@@ -60,6 +66,7 @@ from rl_conductor_server.store.runs.run_writer import (
     excerpt,
     usage_values,
 )
+from rl_conductor_server.store.runs.sessions import list_sessions
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
@@ -68,7 +75,6 @@ from rl_conductor_server.store.tables import (
     USAGE_COLUMNS,
     pairs,
     runs,
-    shares,
 )
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -268,26 +274,14 @@ class Store:
 
     async def list_runs(self, search: Search = ALL_RUNS, *, limit: int = 50) -> Sequence[RunRow]:
         """List the runs that match, newest first."""
-        query = select(*LISTED_COLUMNS).where(matches(search)).order_by(runs.c.created.desc(), runs.c.id)
-        return await self._fetch_runs(query.limit(limit))
+        return await self._fetch_runs(select_runs(search, LISTED_COLUMNS, limit=limit))
 
     async def list_sessions(
         self, *, key: str | None = None, before: float | None = None, limit: int = 50
     ) -> Sequence[Session]:
         """List the sessions by the start of their newest run, latest first, or those before a time."""
         await self.write_queue.flush()
-        rows = (await self._reader.execute(select_sessions(limit, key=key, before=before))).mappings().all()
-        return [
-            Session(
-                key=row["key"],
-                session=row["name"],
-                turns=row["turns"],
-                first=row["first"],
-                last=row["last"],
-                usage=Usage(**{name: row[name] for name in USAGE_COLUMNS}),
-            )
-            for row in rows
-        ]
+        return await list_sessions(self._reader, limit, key=key, before=before)
 
     async def _fetch_runs(self, query: Select[Any]) -> list[RunRow]:
         await self.write_queue.flush()
@@ -295,8 +289,7 @@ class Store:
 
     async def list_workers(self) -> Sequence[str]:
         """List the names of all workers that runs have called; the planner's is the empty string."""
-        query = select(shares.c.worker).distinct().order_by(shares.c.worker)
-        return (await self._reader.execute(query)).scalars().all()
+        return (await self._reader.execute(select_workers())).scalars().all()
 
     async def find_arm(self, key: str, idempotency_key: str) -> Arm | None:
         """Return the experiment's arm that an earlier attempt at the same request was assigned to, if any."""

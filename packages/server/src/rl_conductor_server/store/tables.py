@@ -82,6 +82,7 @@ def _sanitize(text: str) -> str:
 metadata = MetaData()
 IS_RUNNING = sql("status = 'running'")
 IS_CACHEABLE = sql("cache_digest IS NOT NULL")
+IS_IN_SESSION = sql("session IS NOT NULL")
 
 runs = Table(
     "runs",
@@ -120,7 +121,7 @@ runs = Table(
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
-    Index("runs_by_time", "created"),
+    Index("runs_by_time", "created", "key", "model", *USAGE_COLUMNS),
     Index("runs_by_side", "model", "side", "created"),
     Index(
         "runs_by_cache_digest",
@@ -131,6 +132,15 @@ runs = Table(
         postgresql_where=IS_CACHEABLE,
     ),
     Index("runs_by_session", "session", "created"),
+    Index(
+        "runs_in_sessions",
+        "created",
+        "key",
+        "session",
+        "api",
+        sqlite_where=IS_IN_SESSION,
+        postgresql_where=IS_IN_SESSION,
+    ),
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
 )
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
@@ -184,9 +194,12 @@ shares = Table(
     Column("output_tokens", Count, nullable=False),
     Column("calls", Integer, nullable=False),
     Column("unpriced_calls", Integer, nullable=False),
-    Index("shares_by_worker", "worker"),
+    Column("created", Float, nullable=False),
+    Index("shares_by_worker", "worker", "created"),
+    Index("shares_by_time", "created", "worker", *USAGE_COLUMNS),
 )
-"""Usage of each worker in a run that has ended; the worker of planning calls is the empty string."""
+"""Usage of each worker in a run that has ended, which was `created` at that time; the worker of planning calls is the
+empty string."""
 
 forgotten = Table(
     "forgotten",

@@ -287,7 +287,8 @@ class _Progress:
     @property
     def text(self) -> Text:
         """The state in one line."""
-        parts = [self.stage, counted(self.runs, "run"), f"{dollars(self.spending.usd)}, {self.spending.tokens:,} tokens"]
+        spending = f"{dollars(self.spending.usd)}, {self.spending.tokens:,} tokens"
+        parts = [self.stage, counted(self.runs, "run"), spending]
         if self.limits.seconds is not None:
             remaining = max(self.limits.seconds - (time.monotonic() - self.started), 0)
             parts.append(f"{remaining / 60:.1f} minutes left")

@@ -139,7 +139,8 @@ class RunLeases:
         if without_content := [{"of_run": row.id} for row in rows if row.idempotency is None and not row.question]:
             connection.execute(self.statements.delete_steps, without_content)
         calls_by_run = {run: [call for each in rounds for call in each.calls] for run, rounds in rounds_by_run.items()}
-        if usage_rows := [usage for run, calls in calls_by_run.items() for usage in worker_usage_rows(run, calls)]:
+        usage_rows = [usage for row in rows for usage in worker_usage_rows(row.id, row.created, calls_by_run[row.id])]
+        if usage_rows:
             connection.execute(self.statements.upsert_worker_usage, usage_rows)
         for row in rows:
             self.budgets.charge(connection, row.owner, [(row.key, row.created, _reserved(row))])

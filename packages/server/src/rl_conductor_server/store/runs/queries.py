@@ -12,7 +12,6 @@ from sqlalchemy import (
     CompoundSelect,
     Select,
     Table,
-    and_,
     cast,
     func,
     not_,
@@ -23,7 +22,7 @@ from sqlalchemy import (
 )
 
 from rl_conductor.trace.feedback import POSITIVE_SCORE
-from rl_conductor_server.store.models import INTERNAL_APIS, Search, SpendingGroup
+from rl_conductor_server.store.models import Search, SpendingGroup
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
     DAY,
@@ -41,23 +40,26 @@ SPLIT = 1_000_000
 """`exact_sum` adds up the quotients and the remainders of a division by this."""
 
 
-def matches(search: Search) -> ColumnElement[bool]:
-    """Build the condition that a row of `runs` matches the search."""
-    return and_(True, *_conditions(search))
+def select_runs(search: Search, columns: Sequence[ColumnElement[Any]], *, limit: int) -> Select[Any]:
+    """Select columns of the runs that match, newest first."""
+    query, created = select(*columns), runs.c.created
+    if search.worker is not None:  # an index has the runs of a worker by time
+        query = query.join_from(shares, runs, shares.c.run == runs.c.id).where(shares.c.worker == search.worker)
+        created = shares.c.created
+    if search.since is not None:
+        query = query.where(created >= search.since)
+    if search.before is not None:
+        query = query.where(created < search.before)
+    return query.where(*_conditions(search)).order_by(created.desc(), runs.c.id).limit(limit)
 
 
 def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions on rows of `runs` other than their time and workers."""
     for column, value in ((runs.c.key, search.key), (runs.c.status, search.status)):
         if value is not None:
             yield column == value
     if search.model is not None:
         yield is_release_of(runs.c.model, search.model)
-    if search.since is not None:
-        yield runs.c.created >= search.since
-    if search.before is not None:
-        yield runs.c.created < search.before
-    if search.worker is not None:
-        yield runs.c.id.in_(select(shares.c.run).where(shares.c.worker == search.worker))
     if search.feedback == "none":
         yield runs.c.id.not_in(select(feedback.c.run))
     elif search.feedback is not None:
@@ -87,27 +89,6 @@ def _has_label(name: str, value: str) -> ColumnElement[bool]:
 
 def _json_text(text: str) -> str:
     return json.dumps(text)[1:-1]
-
-
-def select_sessions(limit: int, *, key: str | None = None, before: float | None = None) -> Select[Any]:
-    """Select the sessions with the newest runs: key, name, number of runs, times and usage."""
-    name = func.coalesce(runs.c.session, runs.c.id).label("name")
-    is_first = runs.c.id.in_(select(runs.c.session).where(runs.c.session.is_not(None)))
-    query = (
-        select(
-            runs.c.key,
-            name,
-            func.count().label("turns"),
-            func.min(runs.c.created).label("first"),
-            func.max(runs.c.created).label("last"),
-            *(exact_sum(runs.c[column]).label(column) for column in USAGE_COLUMNS),
-        )
-        .where(or_(runs.c.session.is_not(None), is_first), runs.c.api.not_in(INTERNAL_APIS))
-        .group_by(runs.c.key, name)
-        .order_by(func.max(runs.c.created).desc(), runs.c.key, name)
-    )
-    query = query if key is None else query.where(runs.c.key == key)
-    return (query if before is None else query.having(func.max(runs.c.created) < before)).limit(limit)
 
 
 def is_release_of(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
@@ -146,11 +127,16 @@ def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 def select_spending(group_by: SpendingGroup, *, since: float, before: float, width: int) -> Select[Any]:
     """Select rows of name, bucket and usage; buckets of `width` seconds are numbered from 1970."""
-    bucket = (cast(runs.c.created, BigInteger) // width).label("bucket")
     source = shares if group_by == "worker" else runs
-    name = source.c[group_by].label("name")
+    name, bucket = source.c[group_by].label("name"), (cast(source.c.created, BigInteger) // width).label("bucket")
     sums = [exact_sum(source.c[column]).label(column) for column in USAGE_COLUMNS]
-    query = select(name, bucket, *sums).where(runs.c.created >= since, runs.c.created < before)
-    if group_by == "worker":
-        query = query.join_from(shares, runs, shares.c.run == runs.c.id)
+    query = select(name, bucket, *sums).where(source.c.created >= since, source.c.created < before)
     return query.group_by(name, bucket).order_by(bucket, name)
+
+
+def select_workers() -> Select[Any]:
+    """Select the names of all workers that were called, without reading all of their calls."""
+    names = select(func.min(shares.c.worker).label("name")).cte("names", recursive=True)
+    following = select(func.min(shares.c.worker)).where(shares.c.worker > names.c.name).scalar_subquery()
+    names = names.union_all(select(following).where(names.c.name.is_not(None)))
+    return select(names.c.name).where(names.c.name.is_not(None)).order_by(names.c.name)

@@ -159,7 +159,9 @@ class RunWriter:
         if questions:
             connection.execute(self._statements.update_run, questions)
         connection.execute(self._statements.delete_steps, [{"of_run": write.run} for write, _ in writes])
-        usage_rows = [row for write, _ in writes for row in worker_usage_rows(write.run, write.trace.calls())]
+        usage_rows = [
+            usage for write, row in writes for usage in worker_usage_rows(write.run, row.created, write.trace.calls())
+        ]
         if usage_rows:
             connection.execute(self._statements.upsert_worker_usage, usage_rows)
         append_records(
@@ -189,13 +191,17 @@ def charge_values(charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]
     }
 
 
-def worker_usage_rows(run: str, calls: Iterable[Call]) -> list[dict[str, Any]]:
-    """Return the rows of `shares`: the usage of each worker, and of planning under the empty name."""
+def worker_usage_rows(run: str, created: float, calls: Iterable[Call]) -> list[dict[str, Any]]:
+    """Return the rows of `shares` of a run: the usage of each worker, and of planning under the empty name."""
     usages: dict[str, list[Usage]] = {}
     for call in calls:
         usages.setdefault(call.worker or "", []).append(call.usage)
     totals = {worker: total(each) for worker, each in usages.items()}
-    return [{"run": run, "worker": worker, **_usage_values(usage)} for worker, usage in totals.items() if usage.calls]
+    return [
+        {"run": run, "worker": worker, "created": created, **_usage_values(usage)}
+        for worker, usage in totals.items()
+        if usage.calls
+    ]
 
 
 def excerpt(text: str) -> str:

@@ -33,7 +33,8 @@ def upgrade() -> None:
     )
     op.create_index("runs_by_idempotency", "runs", ["key", "idempotency", "choice"], unique=True)
     op.create_index("runs_by_key", "runs", ["key", "created"])
-    op.create_index("runs_by_time", "runs", ["created"])
+    usage = ["cost", "input_tokens", "output_tokens", "calls", "unpriced_calls"]
+    op.create_index("runs_by_time", "runs", ["created", "key", "model", *usage])
     op.create_table(
         "steps",
         sa.Column("run", sa.String(32), sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),

@@ -19,8 +19,11 @@ def upgrade() -> None:
         sa.Column("output_tokens", sa.BigInteger, nullable=False),
         sa.Column("calls", sa.Integer, nullable=False),
         sa.Column("unpriced_calls", sa.Integer, nullable=False),
+        sa.Column("created", sa.Float, nullable=False),
     )
-    op.create_index("shares_by_worker", "shares", ["worker"])
+    usage = ["cost", "input_tokens", "output_tokens", "calls", "unpriced_calls"]
+    op.create_index("shares_by_worker", "shares", ["worker", "created"])
+    op.create_index("shares_by_time", "shares", ["created", "worker", *usage])
     op.create_table(
         "sessions",
         sa.Column("digest", sa.String(64), primary_key=True),

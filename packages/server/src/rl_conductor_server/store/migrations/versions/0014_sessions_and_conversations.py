@@ -10,6 +10,14 @@ down_revision = "0013"
 def upgrade() -> None:
     op.add_column("runs", sa.Column("session", sa.String(128)))
     op.create_index("runs_by_session", "runs", ["session", "created"])
+    in_session = sa.text("session IS NOT NULL")
+    op.create_index(
+        "runs_in_sessions",
+        "runs",
+        ["created", "key", "session", "api"],
+        sqlite_where=in_session,
+        postgresql_where=in_session,
+    )
     op.add_column("sessions", sa.Column("identity", sa.Text))
     op.add_column("batches", sa.Column("stored_bytes", sa.BigInteger, nullable=False, server_default="0"))
     op.create_table(
@@ -50,5 +58,6 @@ def downgrade() -> None:
     op.drop_table("conversations")
     op.drop_column("batches", "stored_bytes")
     op.drop_column("sessions", "identity")
+    op.drop_index("runs_in_sessions", "runs")
     op.drop_index("runs_by_session", "runs")
     op.drop_column("runs", "session")
