@@ -172,7 +172,7 @@ async def test_a_failing_scorer_gives_no_verdict() -> None:
 
 @pytest.mark.parametrize("name", ["nowhere:score", "json:score"])
 def test_the_error_for_a_missing_scorer_names_it(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"can't import the scorer '{name}'"):
+    with pytest.raises(ConfigError, match=f"'{name}' can't be imported"):
         load_scorer(name)
 
 

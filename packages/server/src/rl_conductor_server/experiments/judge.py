@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor._internal.imports import import_object
+from rl_conductor.errors import ConductorError
 from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.scoring import Sample, Scorer
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
@@ -163,11 +163,5 @@ def load_scorer(name: str) -> Scorer:
     Raises:
         ConfigError: the module or the function does not exist.
     """
-    module, _, function = name.partition(":")
-    try:
-        scorer: Scorer = getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"can't import the scorer {name!r}: {error}; write module:function of a module on the Python path"
-        ) from error
+    scorer: Scorer = import_object(name)
     return scorer
