@@ -1,9 +1,12 @@
 """Measures the time that `rl-conductor serve` adds to a request, against LiteLLM's proxy for the same vendor.
 
 Run with `uv run python benchmarks/server_overhead.py`. The vendor is fake and replies immediately, from a process of
-its own. Each server is one process with its defaults; ours stores every run with its trace in SQLite, LiteLLM's stores
-nothing. They take turns in rounds, and the time of a direct call is subtracted. A workflow is a plan, two parallel
-steps and a third that reads both: one request to ours, four to LiteLLM's, sent by this script.
+its own. Each server is one process with its defaults, except that 256 requests may wait for ours. Ours stores every run
+with its trace in SQLite, LiteLLM's stores nothing. They take turns in rounds, and the time of a direct call is
+subtracted. A workflow is a plan, two parallel steps and a third that reads both: one request to ours, four to
+LiteLLM's, sent by this script. Requests a second are those of 1 to 256 clients that send without pause. A streamed
+reply has 200 chunks; what a chunk costs is the processor time of the server's process, including its share of the
+request.
 
 LiteLLM is installed into an environment of its own under the user's cache folder. No model is called.
 """
@@ -12,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import platform
 import statistics
@@ -22,21 +24,19 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from loopback import free_port, responds, run_program, vendor
+from loopback import CHUNKS, STREAMED, free_port, processor_seconds, responds, run_program, vendor
 from platformdirs import user_cache_path
 from rich.console import Console
 from rich.table import Table
+from server_clients import KEY, Client
 
 from rl_conductor_server.auth.keys import hash_key
 
 LITELLM = "litellm[proxy]==1.106.2"
-ROUNDS, REQUESTS = 12, 40
-CONCURRENCY, SECONDS, SPRINTS = 16, 2.0, 5
-KEY = "sk-one-key-for-both-servers"
+ROUNDS, REQUESTS, STREAMS = 12, 40, 5
+CLIENTS, SECONDS, SPRINTS = (1, 16, 64, 256), 2.0, 5
 SETTINGS = """
 port = {port}
 [keys.benchmark]
@@ -48,9 +48,15 @@ options = {{ base_url = "{vendor}" }}
 [profiles.one]
 released = 2026-11-21
 policy = {{ single = "a" }}
+[profiles.stream]
+released = 2026-11-21
+policy = {{ single = "streamed" }}
 [profiles.three]
 released = 2026-11-21
 limits = {{ rounds = 1, steps = 3 }}
+policy = {{ deny = ["streamed"] }}
+[intake]
+waiting = 256
 [store]
 url = "sqlite:///{folder}/runs.db"
 """
@@ -66,72 +72,6 @@ LITELLM_MODEL = """
     api_base: {vendor}
     api_key: none
 """
-
-
-# ------------------------------------------------------------------------------------------ clients
-
-
-@dataclass
-class Connection:
-    """A kept-alive connection with minimal overhead above the socket."""
-
-    base_url: str
-    _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = field(default=None, init=False)
-
-    async def ask(self, model: str, text: str) -> None:
-        """Sends one chat completion; a failure ends the benchmark."""
-        host, port = urlsplit(self.base_url).netloc.split(":")
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(host, int(port))
-        reader, writer = self._streams
-        body = json.dumps({"model": model, "messages": [{"role": "user", "content": text}]}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {KEY}\r\n"
-        writer.write(f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
-        response_head = await reader.readuntil(b"\r\n\r\n")
-        length = response_head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-        response_body = await reader.readexactly(int(length))
-        if b" 200 " not in response_head.partition(b"\r\n")[0]:
-            raise SystemExit(f"{self.base_url}: {response_head.decode()}{response_body.decode()}")
-
-    async def close(self) -> None:
-        """Closes the connection, if it is open."""
-        if self._streams is not None:
-            self._streams[1].close()
-            await self._streams[1].wait_closed()
-
-
-class Client:
-    """Sends single calls, or workflows of a plan and three steps, to one server."""
-
-    def __init__(self, base_url: str, *, runs_workflows: bool = False) -> None:
-        """With `runs_workflows` the server runs a whole workflow in one request."""
-        self._base_url = base_url
-        self._runs_workflows = runs_workflows
-        self._connections: list[Connection] = []
-
-    async def close(self) -> None:
-        """Closes all connections of this client."""
-        while self._connections:
-            await self._connections.pop().close()
-
-    async def run_single(self) -> None:
-        """Asks one worker one question."""
-        await self._ask("one" if self._runs_workflows else "a", "This is question 1.")
-
-    async def run_workflow(self) -> None:
-        """Runs a plan, two parallel parts, and the answer."""
-        if self._runs_workflows:
-            await self._ask("three", "This is question 1.")
-            return
-        await self._ask("planner", "This is question 1.")
-        parts = ("Write part one of question 1.", "Write part two of question 1.")
-        await asyncio.gather(*(self._ask(name, part) for name, part in zip("ab", parts, strict=True)))
-        await self._ask("c", "Write the answer of question 1.")
-
-    async def _ask(self, model: str, text: str) -> None:
-        connection = self._connections.pop() if self._connections else Connection(self._base_url)
-        await connection.ask(model, text)
-        self._connections.append(connection)
 
 
 # --------------------------------------------------------------------------------------- measuring
@@ -156,30 +96,45 @@ async def _time_request(client: Client, task: Task) -> float:
     return time.perf_counter() - start
 
 
-async def measure_rates(clients: dict[str, Client], task: Task) -> dict[str, float]:
-    """Returns the requests per second with `CONCURRENCY` in flight, by client; medians of interleaved sprints."""
+async def measure_rates(clients: dict[str, Client], task: Task, concurrency: int) -> dict[str, float]:
+    """Returns the requests per second with `concurrency` in flight, by client; medians of interleaved sprints."""
     rates_by_client: dict[str, list[float]] = {name: [] for name in clients}
     for _ in range(SPRINTS):
         for name, client in clients.items():
-            rates_by_client[name].append(await _sprint(client, task) / SECONDS)
+            rates_by_client[name].append(await _sprint(client, task, concurrency))
             await client.close()
     return {name: statistics.median(samples) for name, samples in rates_by_client.items()}
 
 
-async def _sprint(client: Client, task: Task) -> int:
+async def _sprint(client: Client, task: Task, concurrency: int) -> float:
     completed = 0
-    end = time.perf_counter() + SECONDS
+    start = time.perf_counter()
 
     async def send_requests() -> None:
         nonlocal completed
-        while time.perf_counter() < end:
+        while time.perf_counter() < start + SECONDS:
             await task(client)
             completed += 1
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(CONCURRENCY):
+        for _ in range(concurrency):
             group.create_task(send_requests())
-    return completed
+    return completed / (time.perf_counter() - start)
+
+
+async def measure_streams(clients: dict[str, Client]) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Returns the seconds until the first text of each stream, and the processor seconds per chunk, by client."""
+    firsts: dict[str, list[float]] = {name: [] for name in clients}
+    processor = dict.fromkeys(clients, 0.0)
+    for number in range(ROUNDS + 1):
+        for name, client in clients.items():
+            before = processor_seconds(client.process) if client.process else 0.0
+            seconds = [await client.run_stream() for _ in range(STREAMS)]
+            await client.close()
+            if number:  # the first round warms up
+                firsts[name] += seconds[1:]
+                processor[name] += processor_seconds(client.process) - before if client.process else 0.0
+    return firsts, {name: seconds / (ROUNDS * STREAMS * CHUNKS) for name, seconds in processor.items()}
 
 
 def added_seconds(seconds_by_client: dict[str, list[float]], name: str, percentile: int) -> float:
@@ -197,21 +152,21 @@ def added_seconds(seconds_by_client: dict[str, list[float]], name: str, percenti
 def ours(folder: Path, upstream: str) -> Iterator[Client]:
     """Runs our server for this vendor."""
     port = free_port()
-    workers = "".join(WORKER.format(name=name, vendor=upstream) for name in "abc")
+    workers = "".join(WORKER.format(name=name, vendor=upstream) for name in (*"abc", STREAMED))
     config = folder / "conductor.toml"
     config.write_text(SETTINGS.format(port=port, hashed=hash_key(KEY), vendor=upstream, workers=workers, folder=folder))
     command = [sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "serve", "--config", str(config)]
     env = {**os.environ, "OPENAI_API_KEY": "none"}
     url = f"http://127.0.0.1:{port}"
-    with run_program(command, ready=responds(f"{url}/readyz"), env=env, log=folder / "ours.log"):
-        yield Client(url, runs_workflows=True)
+    with run_program(command, ready=responds(f"{url}/readyz"), env=env, log=folder / "ours.log") as process:
+        yield Client(url, process=process.pid, runs_workflows=True)
 
 
 @contextmanager
 def litellm(folder: Path, upstream: str) -> Iterator[Client]:
     """Runs LiteLLM's proxy for this vendor, configured for production as documented."""
     port = free_port()
-    models = "".join(LITELLM_MODEL.format(name=name, vendor=upstream) for name in ("planner", "a", "b", "c"))
+    models = "".join(LITELLM_MODEL.format(name=name, vendor=upstream) for name in ("planner", *"abc", STREAMED))
     config = folder / "litellm.yaml"
     config.write_text(f"model_list:{models}")
     environment = user_cache_path("rl-conductor") / "benchmarks" / LITELLM.partition("==")[2]
@@ -236,8 +191,9 @@ def litellm(folder: Path, upstream: str) -> Iterator[Client]:
     ]
     url = f"http://127.0.0.1:{port}"
     alive = responds(f"{url}/health/liveliness")
-    with run_program(command, ready=alive, env={**os.environ, **settings}, log=folder / "litellm.log"):
-        yield Client(url)
+    env = {**os.environ, **settings}
+    with run_program(command, ready=alive, env=env, log=folder / "litellm.log") as process:
+        yield Client(url, process=process.pid)
 
 
 SERVERS = {"ours": ours, "LiteLLM": litellm}
@@ -251,28 +207,52 @@ async def main() -> None:
         servers = {name: stack.enter_context(start(folder, upstream)) for name, start in SERVERS.items()}
         clients = {"direct": Client(upstream.removesuffix("/v1")), **servers}
         for label, task in (("one step", Client.run_single), ("3-step workflow", Client.run_workflow)):
-            await add_rows(table, label, clients, task)
+            await add_latencies(table, label, clients, task)
+        await add_streams(table, clients)
+        for label, task in (("one step", Client.run_single), ("3-step workflow", Client.run_workflow)):
+            await add_rates(table, label, servers, task)
     console = Console(width=120)
     console.print(table)
     machine = f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
     console.print(
-        f"\nn = {ROUNDS} rounds of {REQUESTS} requests, {SPRINTS} sprints of {SECONDS:g} s; {LITELLM}, {machine}; "
-        "no model called, nothing spent",
+        f"\nn = {ROUNDS} rounds of {REQUESTS} requests and {STREAMS} streams of {CHUNKS} chunks, {SPRINTS} sprints of "
+        f"{SECONDS:g} s; {LITELLM}, {machine}; no model called, nothing spent",
         style="dim",
+        soft_wrap=True,
     )
 
 
-async def add_rows(table: Table, label: str, clients: dict[str, Client], task: Task) -> None:
-    """Measures a task with all clients and adds its rows to the table."""
+async def add_latencies(table: Table, label: str, clients: dict[str, Client], task: Task) -> None:
+    """Adds the time that each server adds to a request."""
     seconds_by_client = await measure_latencies(clients, task)
     for percentile in (50, 95):
-        our_time, their_time = (added_seconds(seconds_by_client, name, percentile) for name in ("ours", "LiteLLM"))
-        times = (f"{our_time * 1e3:.2f} ms", f"{their_time * 1e3:.2f} ms", f"{our_time / their_time:.2f}")
-        table.add_row(f"{label}: added, p{percentile}", *times, "<= 0.5")
-    request_rates = await measure_rates(clients, task)
-    our_rate, their_rate = request_rates["ours"], request_rates["LiteLLM"]
-    label += f": a second, {CONCURRENCY} at once"
-    table.add_row(label, f"{our_rate:.0f}", f"{their_rate:.0f}", f"{our_rate / their_rate:.2f}", "-")
+        add_times(table, f"{label}: added, p{percentile}", seconds_by_client, percentile)
+
+
+async def add_streams(table: Table, clients: dict[str, Client]) -> None:
+    """Adds what each server adds to a streamed reply."""
+    firsts, chunks = await measure_streams(clients)
+    add_times(table, "stream: added until the first text, p50", firsts, 50, target="ours <= 2 ms")
+    our_chunk, their_chunk = (chunks[name] * 1e6 for name in ("ours", "LiteLLM"))
+    times = (f"{our_chunk:.0f} µs", f"{their_chunk:.0f} µs", f"{our_chunk / their_chunk:.2f}")
+    table.add_row("stream: processor time of a chunk", *times, "ours <= 60 µs")
+
+
+def add_times(
+    table: Table, label: str, seconds_by_client: dict[str, list[float]], percentile: int, target: str = "<= 0.5"
+) -> None:
+    """Adds a row of the time that each server adds to direct calls."""
+    ours, theirs = (added_seconds(seconds_by_client, name, percentile) for name in SERVERS)
+    table.add_row(label, f"{ours * 1e3:.2f} ms", f"{theirs * 1e3:.2f} ms", f"{ours / theirs:.2f}", target)
+
+
+async def add_rates(table: Table, label: str, servers: dict[str, Client], task: Task) -> None:
+    """Adds the requests a second of each server by the number of clients."""
+    for concurrency in CLIENTS:
+        rates = await measure_rates(servers, task, concurrency)
+        ours, theirs = (rates[name] for name in SERVERS)
+        clients = f"{concurrency} client{'s' if concurrency > 1 else ''}"
+        table.add_row(f"{label}: a second, {clients}", f"{ours:.0f}", f"{theirs:.0f}", f"{ours / theirs:.2f}", ">= 3")
 
 
 if __name__ == "__main__":

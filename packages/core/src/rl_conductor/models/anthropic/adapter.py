@@ -36,10 +36,10 @@ from rl_conductor.models.base import (
     status_error,
     within,
 )
+from rl_conductor.models.connections import connection_settings
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
-from rl_conductor.models.tls import tls_context
 from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
@@ -151,7 +151,7 @@ class AnthropicModel:
             follow_redirects=False,
             headers=ACCEPTED_ENCODINGS,
             event_hooks=event_hooks(),
-            verify=tls_context(httpx2),
+            **connection_settings(httpx2),
         )
         return self._sdk_client(max_retries=0, http_client=connections)
 

@@ -35,10 +35,10 @@ from rl_conductor.models.base import (
     status_error,
     within,
 )
+from rl_conductor.models.connections import connection_settings, tls_context
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, limit_reply
-from rl_conductor.models.tls import tls_context
 from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
@@ -69,7 +69,7 @@ async def _store_response(response: httpx2.Response) -> None:
 
 def _connections() -> httpx2.AsyncClient:
     hooks = {"response": [limit_reply, _store_response]}
-    return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks=hooks, verify=tls_context(httpx2))
+    return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks=hooks, **connection_settings(httpx2))
 
 
 class GoogleModel:

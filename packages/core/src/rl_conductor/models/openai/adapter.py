@@ -17,11 +17,11 @@ from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError, UnreachableError
 from rl_conductor.models.base import Capabilities, checked, is_connection_lost, require, within
+from rl_conductor.models.connections import connection_settings
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url, usable_key
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
-from rl_conductor.models.tls import tls_context
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import Completion, Delta, Price, Request
 
@@ -186,7 +186,7 @@ class OpenAIModel:
             follow_redirects=False,
             headers=ACCEPTED_ENCODINGS,
             event_hooks=event_hooks(),
-            verify=tls_context(_http),
+            **connection_settings(_http),
         )
         client = self._sdk_client(max_retries=0, http_client=connections)
         if not OpenAIModel.endpoint.matches(self._credentials.base_url):
