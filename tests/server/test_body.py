@@ -131,6 +131,35 @@ async def test_headers_that_are_too_large_are_rejected(serve: Serve) -> None:
     assert b"400" in await say(at, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + "x" * 100_000)
 
 
+async def test_headers_that_grow_too_large_after_a_complete_request_are_rejected(serve: Serve) -> None:
+    at = await serve(intake=QUICK)
+    async with connection(at) as (reader, writer):
+        for _ in range(2):
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 3_000 + b"\r\n\r\n")
+            assert b"200" in await reader.readline()
+            await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(len('{"status":"ok"}'))
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n")
+        reply = asyncio.create_task(reader.read())
+        with suppress(ConnectionError):
+            for _ in range(5):
+                writer.write(b"x: " + b"x" * 1_000 + b"\r\n")
+                await writer.drain()
+        assert b"The headers are larger than 4,096 bytes." in await asyncio.wait_for(reply, SOON)
+
+
+async def test_a_large_body_does_not_count_as_headers(serve: Serve) -> None:
+    at = await serve(intake=QUICK | {"body_bytes": 100_000})
+    body = json.dumps({**BODY, "messages": [{"role": "user", "content": "x" * 50_000}]})
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    sent = f"{head}content-length: {len(body)}\r\n\r\n{body}"
+    async with connection(at) as (reader, writer):
+        writer.write((sent + "GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n").encode())
+        assert b"200" in await reader.readline()
+        writer.write(b"\r\n")
+        assert b"HTTP/1.1 200" in await asyncio.wait_for(reader.read(), SOON)
+
+
 async def test_a_connection_can_be_reused_after_a_pause(serve: Serve) -> None:
     at = await serve(intake=QUICK)
     for _ in range(3):

@@ -1,7 +1,8 @@
-"""Opens the listening socket and configures uvicorn."""
+"""Opens the listening socket, creates the event loop, and configures uvicorn."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import socket
 from ipaddress import ip_address
@@ -9,13 +10,23 @@ from ipaddress import ip_address
 from uvicorn import Config, Server
 
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.api.body import TimeoutProtocol
+from rl_conductor_server.api.body import LimitingProtocol
 from rl_conductor_server.app import service_app
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 
+try:
+    import uvloop
+except ImportError:  # it has no releases for Windows and PyPy
+    uvloop = None  # type: ignore[assignment]
+
 GC_THRESHOLDS = (10_000, 20, 50)
 """Thresholds of the server's garbage collector; Python's own are 700, 10 and 10."""
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Creates the event loop of a server: uvloop's where it is available, which takes less processor time."""
+    return uvloop.new_event_loop() if uvloop else asyncio.new_event_loop()
 
 
 def collect_garbage_rarely() -> None:
@@ -63,8 +74,9 @@ def http_server(service: Service) -> Server:
     """Creates a server that stops on a signal, after draining the runs in progress."""
     intake = service.settings.intake
 
-    class Protocol(TimeoutProtocol):
+    class Protocol(LimitingProtocol):
         seconds = intake.client_seconds
+        header_bytes = intake.header_bytes
 
     config = Config(
         service_app(service),
@@ -75,7 +87,6 @@ def http_server(service: Service) -> Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        h11_max_incomplete_event_size=intake.header_bytes,
         timeout_graceful_shutdown=max(1, round(intake.drain_seconds)),
     )
     return _Server(config, service)

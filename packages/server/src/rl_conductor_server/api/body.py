@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from rl_conductor_server.errors import ApiError
 
@@ -116,15 +116,42 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-class TimeoutProtocol(H11Protocol):
-    """Closes connections of clients that are too slow to send headers or to read; uvicorn has no such timeout."""
+class LimitingProtocol(HttpToolsProtocol):
+    """Closes connections of clients that send long headers, or are too slow to send them or to read.
+
+    uvicorn and httptools have no such limits.
+    """
 
     seconds = 30.0
+    header_bytes = 64 * 2**10
     _is_watched = False
+    _part: Literal["head", "body"] | None = None
+    """What has begun of a request and is incomplete."""
+    _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Parses data, and rejects an incomplete head of more than `header_bytes`."""
+        if self._part != "body":
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._part == "head" and self._head_bytes > self.header_bytes:
+            self.send_400_response(f"The headers are larger than {self.header_bytes:,} bytes.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._part = "head"
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._part, self._head_bytes = "body", 0
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._part = None
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

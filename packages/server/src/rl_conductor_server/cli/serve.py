@@ -120,14 +120,16 @@ def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -
 
 def _run_server(settings: Settings, listener: socket.socket, *, show_banner: bool) -> None:
     from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
+    from rl_conductor_server.listen import new_event_loop  # noqa: PLC0415
 
     discovered = discover_pool(settings)
     models = build_catalog(discovered, settings.profiles)
     prepare_models(next(iter(models)).conductor, discovered)
     # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with export_telemetry(), suppress(KeyboardInterrupt):
-        asyncio.run(_serve_until_signal(settings, models, discovered, listener, show_banner=show_banner))
+    serving = _serve_until_signal(settings, models, discovered, listener, show_banner=show_banner)
+    with export_telemetry(), suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serving)
 
 
 def discover_pool(settings: Settings) -> DiscoveredPool:
