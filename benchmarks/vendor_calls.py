@@ -33,10 +33,10 @@ from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.google.adapter import GoogleModel
 from rl_conductor.models.openai.adapter import OpenAIModel
 
-ROUNDS, CALLS, STREAMS = 9, 40, 4
+ROUNDS, CALLS, STREAMS, CONCURRENCY = 9, 40, 4, 100
 CHUNKS = 200
 WORDS = [f"word{number} " for number in range(CHUNKS)]
-TARGETS = {"a call": "<= 0.5 ms", "a chunk": "<= 60 µs"}
+TARGETS = {"a call": "<= 0.5 ms", f"a call, {CONCURRENCY} at once": "<= 0.5 ms", "a chunk": "<= 60 µs"}
 Call = Callable[[], Awaitable[object]]
 
 
@@ -204,6 +204,15 @@ def our_stream(model: Model) -> Call:
     return call
 
 
+def at_once(call: Call) -> Call:
+    """Makes `CONCURRENCY` calls at once, each over a connection of its own."""
+
+    async def calls() -> object:
+        return await asyncio.gather(*(call() for _ in range(CONCURRENCY)))
+
+    return calls
+
+
 async def measure(contenders: dict[str, Call], calls: int) -> dict[str, float]:
     """Returns the median microseconds of processor time a call of each contender, over interleaved rounds."""
     rounds: dict[str, list[float]] = {name: [] for name in contenders}
@@ -224,12 +233,18 @@ async def measure_protocol(protocol: Protocol, url: str) -> Iterator[tuple[str, 
     calls = {"ours": our_call(model), "bare": bare_call(client, url + protocol.path)}
     streams = {"ours": our_stream(model), "bare": bare_stream(client, url + protocol.stream_path)}
     call, stream = await measure(calls, CALLS), await measure(streams, STREAMS)
+    many = await measure({name: at_once(call) for name, call in calls.items()}, calls=1)
+    each = {name: microseconds / CONCURRENCY for name, microseconds in many.items()}
     await model.aclose()
     await client.aclose()
     chunk = {key: (stream[key] - call[key]) / len(protocol.frames) for key in stream}
     return iter(
         (what, *(f"{value / scale:.{digits}f} {unit}" for value in (times["ours"], times["bare"], added)))
-        for what, times, scale, digits, unit in (("a call", call, 1e3, 2, "ms"), ("a chunk", chunk, 1, 0, "µs"))
+        for what, times, scale, digits, unit in (
+            ("a call", call, 1e3, 2, "ms"),
+            (f"a call, {CONCURRENCY} at once", each, 1e3, 2, "ms"),
+            ("a chunk", chunk, 1, 0, "µs"),
+        )
         for added in (times["ours"] - times["bare"],)
     )
 
@@ -245,10 +260,12 @@ async def main() -> None:
     console = Console(width=120)
     console.print(table)
     console.print(
-        f"\nn = {ROUNDS} rounds of {CALLS} calls and {STREAMS} streams of {CHUNKS} chunks, medians of processor time; "
+        f"\nn = {ROUNDS} rounds of {CALLS} calls, {CONCURRENCY} calls at once, and {STREAMS} streams of {CHUNKS} "
+        f"chunks, medians of processor time; "
         f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; no model called, "
         "nothing spent",
         style="dim",
+        soft_wrap=True,
     )
 
 

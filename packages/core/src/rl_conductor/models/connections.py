@@ -1,7 +1,7 @@
 """HTTP connections to vendors, for clients of httpx and httpx2: their reuse, and the TLS context that all share.
 
 The pool of these libraries polls the sockets of all its idle connections for each request, so that with a hundred calls
-in flight a call takes three times the processor time. `ConnectionStack` polls one.
+in flight a call takes twice the processor time. `ConnectionStack` polls one.
 """
 
 from __future__ import annotations

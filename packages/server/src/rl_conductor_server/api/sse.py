@@ -31,8 +31,8 @@ HEARTBEAT = ": still at work\n\n"
 START_TIMEOUT = 1.0
 """Seconds to wait for the start of a run before sending headers, so that a rejection has its own status."""
 
-ChoiceEvent = tuple[int, Event | None]
-"""The number of the choice, and an event of its run; `None` is a heartbeat."""
+ChoiceEvents = tuple[int, Sequence[Event]]
+"""The number of the choice, and the next events of its run; none are a heartbeat."""
 
 
 async def wait_started(runs: Sequence[RunHandle]) -> None:
@@ -54,9 +54,10 @@ async def encode_frames(
         yield frame
     try:
         async with aclosing(callback_to_async_iterator(partial(_merge_events, runs))) as events:
-            async for choice, event in events:
-                for frame in _encode(parsed, encoder, choice, event):
-                    yield frame
+            async for choice, batch in events:
+                frames = (frame for event in batch for frame in _encode(parsed, encoder, choice, event))
+                if text := "".join(frames) if batch else HEARTBEAT:
+                    yield text  # one packet for all that a fast model has said meanwhile
         last_frames = encoder.end(Results([await run.result() for run in runs]))
     except Exception as error:  # the status was sent already, so only the stream can report it
         converted = to_api_error(error)
@@ -67,10 +68,8 @@ async def encode_frames(
         yield frame
 
 
-def _encode(parsed: ParsedRequest, encoder: StreamEncoder, choice: int, event: Event | None) -> Iterator[str]:
+def _encode(parsed: ParsedRequest, encoder: StreamEncoder, choice: int, event: Event) -> Iterator[str]:
     match event:
-        case None:
-            yield HEARTBEAT
         case AnswerDelta(text=text):
             yield from encoder.text(choice, text)
         case Finished(trace=trace):
@@ -84,20 +83,20 @@ def _encode(parsed: ParsedRequest, encoder: StreamEncoder, choice: int, event: E
                 yield from encoder.progress(report) if chunks else [sse_comment(report)]
 
 
-async def _merge_events(runs: Sequence[RunHandle], emit: Callable[[ChoiceEvent], None]) -> None:
+async def _merge_events(runs: Sequence[RunHandle], emit: Callable[[ChoiceEvents], None]) -> None:
     """Emits the events of all runs as they happen, and heartbeats. The first failure ends it."""
 
     async def forward(choice: int, run: RunHandle) -> None:
-        async with aclosing(run.events()) as events:
-            async for event in events:
-                emit((choice, event))
+        async with aclosing(run.event_batches()) as batches:
+            async for batch in batches:
+                emit((choice, batch))
 
     async def send_heartbeats() -> None:
         pending = {run.task for run in runs}
         while pending:
             _, pending = await asyncio.wait(pending, timeout=HEARTBEAT_SECONDS)
             if pending:
-                emit((0, None))
+                emit((0, ()))
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Self
 
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, PlanDelta, StepStarted
@@ -113,15 +114,21 @@ class RunHandle:
         if self.task.done() and (self.task.cancelled() or isinstance(self.task.exception(), ApiError)):
             await self.result()
 
-    async def events(self) -> AsyncGenerator[Event, None]:
-        """Yields all events from the first one. At the end, raises the exception of the run if it failed."""
+    async def event_batches(self) -> AsyncGenerator[Sequence[Event], None]:
+        """Yields all events from the first one, those that came meanwhile together.
+
+        At the end, raises the exception of the run if it failed.
+        """
         position = 0
         while True:
-            while position < len(self._events):
-                if isinstance(self._events[position], Finished):
+            events = self._events[position:]
+            position += len(events)
+            for is_end, batch in groupby(events, lambda event: isinstance(event, Finished)):
+                if is_end:
                     await self._wait_ended()  # the store must have the result before the caller sees the end
-                yield self._events[position]
-                position += 1
+                yield list(batch)
+            if events:
+                continue
             if self.task.done():
                 await self.result()
                 return
