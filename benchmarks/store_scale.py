@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import platform
 import random
@@ -28,7 +29,7 @@ from server_replicas import Postgres
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from rl_conductor_server.store import Search, Store
-from rl_conductor_server.store.tables import feedback, runs, shares
+from rl_conductor_server.store.tables import feedback, runs, shares, users
 
 DAY = 86_400
 DAYS, KEYS, USERS, ROUNDS, BATCH = 90, 20, 300, 9, 10_000
@@ -88,6 +89,7 @@ def fill(engine: Engine, count: int, seed: int, console: Console) -> float:
                 row["created"] = row["heartbeat"] = end - DAYS * DAY * (1 - (start + offset) / count)
             connection.execute(runs.insert(), rows)
             connection.execute(shares.insert(), [share for row in rows for share in share_rows(row)])
+            connection.execute(users.insert(), [user_row(row) for row in rows])
             if rated := [feedback_row(row) for row in rows if int(row["id"][4:], 16) % 100 == 5]:
                 connection.execute(feedback.insert(), rated)
             console.print(f"{start + size:,} runs written", end="\r")
@@ -100,6 +102,11 @@ def _analyze(connection: Connection) -> None:
     """Collects the statistics that the server's database collects by itself (Postgres) or never (SQLite)."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("ANALYZE"))
+
+
+def user_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the end user of a run."""
+    return {"run": row["id"], "name": json.loads(row["labels"])["user"], "created": row["created"]}
 
 
 def share_rows(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from core.runs import pool_of
 from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.trace.trace import Trace
 from rl_conductor_server.store import NewRun, Search, Store
 
 ONE_STEP = "model_id = [0]\nsubtasks = ['Say it.']\naccess_list = [[]]"
@@ -22,16 +24,22 @@ async def store(url: str) -> AsyncGenerator[Store, None]:
     await opened.aclose()
 
 
-def begin(store: Store, run: str, created: float, *, key: str = "red", session: str | None = None) -> None:
-    values = {"id": run, "key": key, "digest": "", "api": "chat", "model": "m", "created": created, "session": session}
-    store.begin_run(NewRun.model_validate(values | {"question": "?"}))
+def new_run(run: str, *, created: float, **fields: Any) -> NewRun:
+    values = {"id": run, "key": "red", "digest": "", "api": "chat", "model": "m", "created": created, "question": "?"}
+    return NewRun.model_validate(values | fields)
+
+
+def begin(store: Store, run: str, created: float, **fields: Any) -> None:
+    store.begin_run(new_run(run, created=created, **fields))
+
+
+async def trace_of(worker: str) -> Trace:
+    """Returns the trace of a run of one step."""
+    return await Conductor(ScriptedModel(ONE_STEP), pool_of(**{worker: ScriptedModel("x")})).run("?")
 
 
 async def test_runs_of_a_worker_are_listed_newest_first_within_the_times(store: Store) -> None:
-    traces = {
-        worker: await Conductor(ScriptedModel(ONE_STEP), pool_of(**{worker: ScriptedModel("x")})).run("?")
-        for worker in ("a", "b")
-    }
+    traces = {worker: await trace_of(worker) for worker in ("a", "b")}
     for number in range(6):
         begin(store, f"run-{number}", created=100.0 + number)
         store.finish_run(f"run-{number}", traces["ab"[number % 2]], "done", charged=Amount())
@@ -44,6 +52,27 @@ async def test_runs_of_a_worker_are_listed_newest_first_within_the_times(store: 
     assert await found(worker="b", key="red", status="done", text="?") == ["run-5", "run-3", "run-1"]
     assert await found(worker="b", key="blue") == []
     assert await found(since=103.0, before=105.0) == ["run-4", "run-3"]
+
+
+async def test_runs_of_a_user_are_listed_newest_first_under_each_name_that_the_client_gave(store: Store) -> None:
+    labels = {"user": "Ann", "user_email": "ann@example.org", "note": "Bob"}
+    for number in range(4):
+        begin(store, f"run-{number}", created=100.0 + number, labels=labels if number % 2 else {"user": "Bob"})
+    claim = await store.claim(new_run("run-4", created=99.0, labels={"safety_identifier": "ANN"}, idempotency="i"))
+    assert claim.outcome == "new"
+
+    async def found(**fields: object) -> list[str]:
+        return [row.id for row in await store.list_runs(Search.model_validate(fields))]
+
+    assert await found(user="ann") == ["run-3", "run-1", "run-4"]
+    assert await found(user="ANN@example.org", since=101.5) == ["run-3"]
+    assert await found(user="bob", before=102, key="red") == ["run-0"]
+    assert await found(user="an") == []
+    assert await found(user="ann", worker="a") == []
+    store.finish_run("run-1", await trace_of("a"), "done", charged=Amount())
+    assert await found(user="ann", worker="a") == ["run-1"]
+    assert await store.prune(before=1_000.0) == 1
+    assert await found(user="ann") == ["run-3", "run-4"]
 
 
 async def test_sessions_are_listed_page_by_page_however_many_runs_they_have(store: Store) -> None:

@@ -17,6 +17,8 @@ SERVER_GONE = "the server that ran it is gone"
 """Prefix of the error of a run whose lease expired."""
 INTERNAL_APIS = ("shadow", "judge", "replay")
 """The `api` of runs that no client requested."""
+USER_LABELS = ("user", "safety_identifier", "user_id", "user_email")
+"""Labels by which clients name their end users."""
 Arm = Literal["incumbent", "conductor"]
 """The two arms of an experiment: `incumbent` is the baseline, the model in use before; `conductor` may replace it."""
 PairVerdict = Literal["win", "tie", "loss"]
@@ -57,6 +59,11 @@ class NewRun(Value):
     """What that answer had cost."""
     session: Text | None = None
     """Groups the runs of one conversation; the first run of a chain of responses has none, but gives its id to it."""
+
+    @property
+    def users(self) -> frozenset[str]:
+        """The end users whom the client named, in lower case."""
+        return frozenset(name.lower() for label in USER_LABELS if (name := self.labels.get(label)))
 
 
 class RunRow(NewRun):

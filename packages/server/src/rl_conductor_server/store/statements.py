@@ -29,6 +29,7 @@ from rl_conductor_server.store.tables import (
     runs,
     shares,
     steps,
+    users,
 )
 
 OWNED_COLUMNS = ("id", "key", "api", "model", "created", *CHARGE_COLUMNS)
@@ -41,6 +42,8 @@ class Statements:
 
     insert_run: Executable
     """Does nothing if the run exists."""
+    insert_user: Executable
+    """Inserts an end user of a run; does nothing if the run has it."""
     claim_run: Executable
     """Inserts a run and returns its id, or returns nothing if its idempotency key is in use."""
     select_owned_runs: Executable
@@ -77,6 +80,7 @@ class Statements:
         is_owned = runs.c.owner == bindparam("by_owner")
         return cls(
             insert_run=run.on_conflict_do_nothing(),
+            insert_user=insert(users).on_conflict_do_nothing(),
             claim_run=run.on_conflict_do_nothing(index_elements=["key", "idempotency", "choice"]).returning(runs.c.id),
             select_owned_runs=select(*(runs.c[name] for name in OWNED_COLUMNS)).where(
                 runs.c.id.in_(bindparam("run_ids", expanding=True)), is_owned

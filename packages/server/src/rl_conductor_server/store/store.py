@@ -65,6 +65,7 @@ from rl_conductor_server.store.runs.run_writer import (
     SaveReservation,
     excerpt,
     usage_values,
+    user_rows,
 )
 from rl_conductor_server.store.runs.sessions import list_sessions
 from rl_conductor_server.store.statements import Statements
@@ -200,7 +201,7 @@ class Store:
 
     def begin_run(self, run: NewRun) -> None:
         """Store a run without an idempotency key, which no other process can claim."""
-        self.write_queue.add(BeginRun(run.id, self._new_row(run)))
+        self.write_queue.add(BeginRun(run.id, self._new_row(run), user_rows(run)))
 
     def _new_row(self, run: NewRun) -> dict[str, Any]:
         return run.model_dump(exclude={"labels"}) | {

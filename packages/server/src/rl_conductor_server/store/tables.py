@@ -201,6 +201,16 @@ shares = Table(
 """Usage of each worker in a run that has ended, which was `created` at that time; the worker of planning calls is the
 empty string."""
 
+users = Table(
+    "users",
+    metadata,
+    Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("created", Float, nullable=False),
+    Index("users_by_name", "name", "created"),
+)
+"""The end users whom clients named for a run, in lower case; `created` is that of the run."""
+
 forgotten = Table(
     "forgotten",
     metadata,

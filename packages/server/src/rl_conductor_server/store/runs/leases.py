@@ -23,7 +23,7 @@ from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
 from rl_conductor_server.store.runs.audit_records import RecordFactory, append_records
 from rl_conductor_server.store.runs.queries import select_steps
-from rl_conductor_server.store.runs.run_writer import charge_values, worker_usage_rows
+from rl_conductor_server.store.runs.run_writer import charge_values, user_rows, worker_usage_rows
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import CHARGE_COLUMNS, PLAN_POSITION, RESERVED_COLUMNS, USAGE_COLUMNS, runs
 
@@ -49,6 +49,8 @@ class RunLeases:
     def claim(self, connection: Connection, run: NewRun, row: Mapping[str, Any]) -> Claim:
         """Insert `run` as `row`, or take over the earlier run of the same request unless its lease is still valid."""
         if connection.execute(self.statements.claim_run, row).first() is not None:
+            if rows := user_rows(run):
+                connection.execute(self.statements.insert_user, rows)
             return Claim(id=run.id, created=run.created, outcome="new")
         same_request = and_(runs.c.key == run.key, runs.c.idempotency == run.idempotency, runs.c.choice == run.choice)
         existing = select(runs, self._is_expired.label("is_expired")).where(same_request)

@@ -32,20 +32,21 @@ from rl_conductor_server.store.tables import (
     runs,
     shares,
     steps,
+    users,
 )
 
-USER_LABELS = ("user", "safety_identifier", "user_id", "user_email")
-"""Labels by which clients name their end users."""
 SPLIT = 1_000_000
 """`exact_sum` adds up the quotients and the remainders of a division by this."""
 
 
 def select_runs(search: Search, columns: Sequence[ColumnElement[Any]], *, limit: int) -> Select[Any]:
     """Select columns of the runs that match, newest first."""
-    query, created = select(*columns), runs.c.created
-    if search.worker is not None:  # an index has the runs of a worker by time
-        query = query.join_from(shares, runs, shares.c.run == runs.c.id).where(shares.c.worker == search.worker)
-        created = shares.c.created
+    query, created = select(*columns).select_from(runs), runs.c.created
+    user = None if search.user is None else search.user.lower()
+    for table, column, value in ((users, users.c.name, user), (shares, shares.c.worker, search.worker)):
+        if value is not None:  # an index has the runs of a user or a worker by time
+            query = query.join(table, table.c.run == runs.c.id).where(column == value)
+            created = table.c.created
     if search.since is not None:
         query = query.where(created >= search.since)
     if search.before is not None:
@@ -54,7 +55,7 @@ def select_runs(search: Search, columns: Sequence[ColumnElement[Any]], *, limit:
 
 
 def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
-    """Yield the conditions on rows of `runs` other than their time and workers."""
+    """Yield the conditions on rows of `runs` other than their time, users and workers."""
     for column, value in ((runs.c.key, search.key), (runs.c.status, search.status)):
         if value is not None:
             yield column == value
@@ -68,8 +69,6 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
         yield runs.c.id.in_(select(feedback.c.run).where(condition))
     if search.session is not None:
         yield is_of_session(search.session)
-    if search.user is not None:
-        yield or_(*(_has_label(name, search.user) for name in USER_LABELS))
     if search.metadata is not None:
         name, mark, value = (part.strip() for part in search.metadata.partition("="))
         yield _has_label(name, value) if mark else runs.c.labels.icontains(_json_text(name), autoescape=True)

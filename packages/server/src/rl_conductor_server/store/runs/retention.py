@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, delete, or_, select
 
 from rl_conductor_server.store.statements import Statements
-from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS, feedback, runs, shares, steps
+from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS, feedback, runs, shares, steps, users
 
 SUMMED_COLUMNS = USAGE_COLUMNS + CHARGE_COLUMNS
 DELETE_BATCH_SIZE = 500
@@ -24,7 +24,7 @@ def delete_old_runs(connection: Connection, statements: Statements, *, before: f
     """
     is_old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
     run_ids = connection.execute(select(runs.c.id).where(is_old).limit(DELETE_BATCH_SIZE)).scalars().all()
-    for table in (steps, shares, feedback):
+    for table in (steps, shares, users, feedback):
         connection.execute(delete(table).where(table.c.run.in_(run_ids)))
     columns = [runs.c[name] for name in ("key", "owner", "created", *SUMMED_COLUMNS)]
     deleted = connection.execute(delete(runs).where(runs.c.id.in_(run_ids)).returning(*columns)).all()

@@ -15,7 +15,7 @@ from rl_conductor.trace.audit import Ended, digest_of, record_of
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, total
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
-from rl_conductor_server.store.models import Status
+from rl_conductor_server.store.models import NewRun, Status
 from rl_conductor_server.store.runs.audit_records import append_records
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import USAGE_COLUMNS
@@ -33,6 +33,8 @@ class BeginRun:
 
     run: str
     row: Mapping[str, Any]
+    users: Sequence[Mapping[str, Any]] = ()
+    """Rows of `users`."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,11 @@ class RunWriter:
             One result for each write.
         """
         finishes = [write for write in writes if isinstance(write, FinishRun)]
-        rows = [write.row for write in writes if isinstance(write, BeginRun)]
-        if rows:
-            connection.execute(self._statements.insert_run, rows)
+        begins = [write for write in writes if isinstance(write, BeginRun)]
+        if begins:
+            connection.execute(self._statements.insert_run, [write.row for write in begins])
+        if users := [user for write in begins for user in write.users]:
+            connection.execute(self._statements.insert_user, users)
         finished = {write.run for write in finishes}
         progress = [write for write in writes if isinstance(write, SaveProgress) and write.run not in finished]
         newest = {write.run: write for write in writes if not isinstance(write, BeginRun)}
@@ -189,6 +193,11 @@ def charge_values(charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]
         "reserved_usd": reserved.usd,
         "reserved_tokens": reserved.tokens,
     }
+
+
+def user_rows(run: NewRun) -> list[dict[str, Any]]:
+    """Return the rows of `users` of a run."""
+    return [{"run": run.id, "name": name, "created": run.created} for name in sorted(run.users)]
 
 
 def worker_usage_rows(run: str, created: float, calls: Iterable[Call]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Adds sessions of runs, identities of browser sessions, conversations, streams of responses, and sizes of batches."""
+"""Adds sessions and users of runs, identities of browser sessions, conversations, streams, and sizes of batches."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -18,6 +18,13 @@ def upgrade() -> None:
         sqlite_where=in_session,
         postgresql_where=in_session,
     )
+    op.create_table(
+        "users",
+        sa.Column("run", sa.String(32), sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("name", sa.String(255), primary_key=True),
+        sa.Column("created", sa.Float, nullable=False),
+    )
+    op.create_index("users_by_name", "users", ["name", "created"])
     op.add_column("sessions", sa.Column("identity", sa.Text))
     op.add_column("batches", sa.Column("stored_bytes", sa.BigInteger, nullable=False, server_default="0"))
     op.create_table(
@@ -58,6 +65,7 @@ def downgrade() -> None:
     op.drop_table("conversations")
     op.drop_column("batches", "stored_bytes")
     op.drop_column("sessions", "identity")
+    op.drop_table("users")
     op.drop_index("runs_in_sessions", "runs")
     op.drop_index("runs_by_session", "runs")
     op.drop_column("runs", "session")
