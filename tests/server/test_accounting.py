@@ -21,7 +21,7 @@ from rl_conductor_server.api.anthropic_messages.endpoint import format_usage as 
 from rl_conductor_server.api.openai_chat.endpoint import format_usage as chat_usage
 from rl_conductor_server.api.openai_responses.endpoint import format_usage as responses_usage
 from rl_conductor_server.api.results import Results
-from rl_conductor_server.store.tables import Dollars
+from rl_conductor_server.store.column_types import Dollars
 
 TOKENS = st.integers(0, 1_000_000)
 DIALECT = sqlite.dialect()

@@ -90,7 +90,8 @@ async def test_a_request_with_two_lengths_is_rejected_and_its_connection_closed(
 async def test_two_lengths_are_rejected_by_the_application_too_if_its_server_accepts_them(serve: Serve) -> None:
     at = await serve()
     lengths = {"content-length": "4", "transfer-encoding": "chunked", "host": "localhost"}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=at.server.config.app)) as http:
+    application: Any = at.server.config.app
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=application)) as http:
         reply = await http.post("http://localhost/v1/chat/completions", json=BODY, headers=lengths)
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "ambiguous_length")
     assert reply.headers["connection"] == "close"

@@ -19,11 +19,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor_server.store.clock import DATABASE_NOW
+from rl_conductor_server.store.column_types import Count, Dollars
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
     USAGE_COLUMNS,
-    Count,
-    Dollars,
     budget_leases,
     forgotten,
     runs,

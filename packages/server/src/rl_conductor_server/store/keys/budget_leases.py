@@ -15,9 +15,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, update
 
 from rl_conductor.calls.budget import Amount
+from rl_conductor_server.store.column_types import PICO
 from rl_conductor_server.store.runs.queries import select_charges
 from rl_conductor_server.store.statements import Statements
-from rl_conductor_server.store.tables import DAY, PICO, budget_leases
+from rl_conductor_server.store.tables import DAY, budget_leases
 
 UNIT = 1 / PICO
 LONGEST_PERIOD = 31 * DAY
