@@ -1,4 +1,4 @@
-"""Creates the tables for runs and their steps."""
+"""Creates the tables for runs, with excerpts for lists and search, and their steps."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -29,6 +29,9 @@ def upgrade() -> None:
         sa.Column("unpriced_calls", sa.Integer, nullable=False),
         sa.Column("labels", sa.Text, nullable=False),
         sa.Column("error", sa.Text),
+        # Before the trace, because a search reads these, and SQLite reads all that stands before a column in its row.
+        sa.Column("question", sa.Text, nullable=False, server_default=""),
+        sa.Column("answer", sa.Text),
         sa.Column("trace", sa.Text),
     )
     op.create_index("runs_by_idempotency", "runs", ["key", "idempotency", "choice"], unique=True)

@@ -1,4 +1,4 @@
-"""Adds excerpts for lists and search, the usage per worker, and browser sessions."""
+"""Creates the tables for the usage per worker, and for browser sessions."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,8 +8,6 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    op.add_column("runs", sa.Column("question", sa.Text, nullable=False, server_default=""))
-    op.add_column("runs", sa.Column("answer", sa.Text))
     op.create_table(
         "shares",
         sa.Column("run", sa.String(32), sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
@@ -34,5 +32,3 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("sessions")
     op.drop_table("shares")
-    op.drop_column("runs", "answer")
-    op.drop_column("runs", "question")
