@@ -18,9 +18,11 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from executor_peers import PEERS, QUESTION, READS, Noop, Run, by_hand
+from peer_environments import install
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +32,8 @@ from rl_conductor.plan_text.parser import parse
 from rl_conductor.workflow.workflow import PlanSpace
 
 ROUNDS, RUNS = 15, 40
+AUTOGEN = "autogen-core==0.7.5"
+"""Has an environment of its own, because it needs an older protobuf."""
 PYDANTIC = "from pydantic import BaseModel"
 IMPORTS = (
     ("import rl_conductor", "pydantic", PYDANTIC),
@@ -84,6 +88,13 @@ async def measure_slow_workers() -> float:
     return statistics.median(times)
 
 
+def measure_autogen() -> float:
+    """Returns the median microseconds of processor time per run of AutoGen, in a process of its own."""
+    script = Path(__file__).with_name("executor_autogen.py")
+    command = [str(install(AUTOGEN) / "python"), str(script), str(ROUNDS), str(RUNS)]
+    return float(subprocess.run(command, check=True, capture_output=True).stdout)
+
+
 def measure_parsing() -> float:
     """Returns the median microseconds of processor time to parse and validate a plan of five steps."""
     space = PlanSpace(roster=("a", "w"), allowed=frozenset({"a", "w"}), access="positional")
@@ -136,6 +147,8 @@ async def main() -> None:
         add_row(
             "5 steps, no-op workers", f"{ours_us:.0f} µs", label, f"{theirs_us:.0f} µs", ratio, TARGETS.get(peer, "-")
         )
+    autogen_us, label = measure_autogen(), AUTOGEN.replace("==", " ") + ", prebuilt"
+    add_row("5 steps, no-op workers", f"{ours_us:.0f} µs", label, f"{autogen_us:.0f} µs", autogen_us / ours_us, "-")
     hand_us = runs["by hand"]
     add_row("with a limit on tokens", f"{limited_us:.0f} µs", "by hand", f"{hand_us:.0f} µs", limited_us / hand_us, "-")
     add_row(

@@ -18,7 +18,6 @@ import asyncio
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from loopback import CHUNKS, STREAMED, free_port, processor_seconds, responds, run_program, vendor
-from platformdirs import user_cache_path
+from peer_environments import install
 from rich.console import Console
 from rich.table import Table
 from server_clients import KEY, Client
@@ -169,26 +168,13 @@ def litellm(folder: Path, upstream: str) -> Iterator[Client]:
     models = "".join(LITELLM_MODEL.format(name=name, vendor=upstream) for name in ("planner", *"abc", STREAMED))
     config = folder / "litellm.yaml"
     config.write_text(f"model_list:{models}")
-    environment = user_cache_path("rl-conductor") / "benchmarks" / LITELLM.partition("==")[2]
-    if not (environment / "bin" / "litellm").exists():
-        subprocess.run(["uv", "venv", "--quiet", str(environment)], check=True)
-        install = ["uv", "pip", "install", "--quiet", "--python", str(environment / "bin" / "python"), LITELLM]
-        subprocess.run(install, check=True)
     settings = {
         "LITELLM_MASTER_KEY": KEY,
         "LITELLM_MODE": "PRODUCTION",
         "LITELLM_LOG": "ERROR",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
-    command = [
-        str(environment / "bin" / "litellm"),
-        "--config",
-        str(config),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    command = [str(install(LITELLM) / "litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     url = f"http://127.0.0.1:{port}"
     alive = responds(f"{url}/health/liveliness")
     env = {**os.environ, **settings}
