@@ -148,6 +148,47 @@ async def test_headers_that_grow_too_large_after_a_complete_request_are_rejected
         assert b"The headers are larger than 4,096 bytes." in await asyncio.wait_for(reply, SOON)
 
 
+async def test_trailers_neither_become_headers_nor_grow_without_end(serve: Serve) -> None:
+    at = await serve(intake=QUICK | {"client_seconds": 5.0})
+    body = json.dumps(BODY)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    chunked = head + f"transfer-encoding: chunked\r\nconnection: close\r\n\r\n{len(body):x}\r\n{body}\r\n0\r\n"
+    reply = await say(at, chunked + "idempotency-key: late\r\n\r\n")
+    assert b"HTTP/1.1 200" in reply
+    assert [row.idempotency for row in await at.service.store.list_runs()] == [None]
+    async with connection(at) as (reader, writer):
+        writer.write((chunked + "x: ").encode())
+        reading = asyncio.create_task(reader.read())
+        with suppress(ConnectionError):
+            for _ in range(10):
+                writer.write(b"x" * 1_000)
+                await writer.drain()
+        assert b"The headers are larger" in await asyncio.wait_for(reading, SOON)
+
+
+async def test_a_request_that_was_answered_early_gets_no_second_response(serve: Serve) -> None:
+    at = await serve(intake=QUICK | {"client_seconds": 5.0})
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\n"
+    async with connection(at) as (reader, writer):
+        writer.write(f"{head}transfer-encoding: chunked\r\n\r\n5;".encode())
+        reply = await asyncio.wait_for(reader.readuntil(b"}"), SOON)
+        assert b"HTTP/1.1 415" in reply
+        with suppress(ConnectionError):
+            for _ in range(10):
+                writer.write(b"x" * 1_000)
+                await writer.drain()
+            assert b"HTTP/1.1" not in await asyncio.wait_for(reader.read(), SOON)
+
+
+async def test_a_body_in_chunks_of_one_byte_is_accepted(serve: Serve) -> None:
+    at = await serve(intake=QUICK)
+    body = json.dumps(BODY)
+    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    chunks = "".join(f"1\r\n{character}\r\n" for character in body)
+    reply = await say(at, f"{head}transfer-encoding: chunked\r\nconnection: close\r\n\r\n{chunks}0\r\n\r\n")
+    assert b"HTTP/1.1 200" in reply
+
+
 async def test_a_large_body_does_not_count_as_headers(serve: Serve) -> None:
     at = await serve(intake=QUICK | {"body_bytes": 100_000})
     body = json.dumps({**BODY, "messages": [{"role": "user", "content": "x" * 50_000}]})

@@ -15,6 +15,8 @@ from rl_conductor_server.errors import ApiError
 T = TypeVar("T")
 
 MAX_KEY_CHARS = 255
+MAX_CHUNKED_SIZE = 16
+"""Maximum number of bytes that a client may send for each byte of the body; chunks of one byte take 6."""
 
 
 async def read_json(
@@ -127,31 +129,44 @@ class LimitingProtocol(HttpToolsProtocol):
     _is_watched = False
     _part: Literal["head", "body"] | None = None
     """What has begun of a request and is incomplete."""
-    _head_bytes = 0
+    _received_bytes = 0
+    _body_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
-        """Parses data, and rejects an incomplete head of more than `header_bytes`."""
-        if self._part != "body":
-            self._head_bytes += len(data)
+        """Parses data, and rejects a request with too much that is not body: headers, trailers, chunk extensions."""
+        self._received_bytes += len(data)
         super().data_received(data)
-        if self._part == "head" and self._head_bytes > self.header_bytes:
-            self.send_400_response(f"The headers are larger than {self.header_bytes:,} bytes.")
+        surplus = self._received_bytes - MAX_CHUNKED_SIZE * self._body_bytes
+        if self._part is not None and surplus > self.header_bytes:
+            if self._part == "body" and self.cycle.response_started:
+                self.transport.close()
+            else:
+                self.send_400_response(f"The headers are larger than {self.header_bytes:,} bytes.")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._part = "head"
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Stores a header. Trailers are ignored: they would be added to headers that were read already."""
+        if self._part == "head":
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
-        self._part, self._head_bytes = "body", 0
+        self._part = "body"
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._body_bytes += len(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._part = None
+        self._part, self._received_bytes, self._body_bytes = None, 0, 0
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
