@@ -176,6 +176,7 @@ class IntakeEntry(_Entry):
     streams: int = Field(default=100, ge=1)
     """Maximum number of open pages and resumed streams of a key, which read the store at intervals."""
     header_bytes: int = Field(default=64 * 2**10, ge=1024)
+    """Maximum size of what is not body of an incomplete request: headers, trailers, and the framing of chunks."""
     client_seconds: float = Field(default=30.0, gt=0)
     """Timeout of a client, for sending its headers, for sending its body, and for reading each part of the response."""
     strict: bool = False
