@@ -2,7 +2,7 @@
 
 Create the folder first, with `rl-conductor learn`; `docs/learning.md` shows the command.
 
-    python examples/wiki/ask_langchain.py runs/wiki "What do 3 helmets cost?"
+    python examples/wiki/ask_langchain.py runs/wiki "What is the total price of 4 helmets?"
 """
 
 import sys
@@ -12,6 +12,8 @@ from langchain_core.prompts import ChatPromptTemplate
 
 from langchain_conductor import ChatConductor
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 folder, question = sys.argv[1:]
 prompt = ChatPromptTemplate.from_messages([("user", "{question}")])
 chain = prompt | ChatConductor(conductor=folder) | StrOutputParser()

@@ -2,7 +2,7 @@
 
 Create the folder first, with `rl-conductor learn`; `docs/learning.md` shows the command.
 
-    python examples/wiki/ask_llamaindex.py runs/wiki "What do 3 helmets cost?"
+    python examples/wiki/ask_llamaindex.py runs/wiki "What is the total price of 4 helmets?"
 """
 
 import sys
@@ -11,6 +11,8 @@ from llama_index.core.llms import ChatMessage
 
 from llama_index.llms.conductor import Conductor
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 folder, question = sys.argv[1:]
 llm = Conductor(conductor=folder)
 print(llm.chat([ChatMessage(question)]).message.content)
