@@ -23,6 +23,7 @@ from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.models import model
 from rl_conductor.planning.features import text_features
 from rl_conductor.scoring import Sample
+from rl_conductor.types import Roster
 from rl_conductor_training.bench.selector_training import train_selector
 from rl_conductor_training.bench.statistics import estimate, mean_difference
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
@@ -78,7 +79,11 @@ class Part:
 
 def read_part(split: str, file: Path, size: int) -> Part:
     """Reads the first `size` questions that are complete in a table."""
-    samples = composite(split, size=size).samples  # type: ignore[arg-type]
+    return complete_part(composite(split, size=size).samples, file)  # type: ignore[arg-type]
+
+
+def complete_part(samples: Sequence[Sample], file: Path) -> Part:
+    """Reads the questions among `samples` that are complete in a table."""
     rows: dict[str, list[ExperienceRow]] = defaultdict(list)
     for row in Experience(file).rows(samples):
         rows[row.sample].append(row)
@@ -89,10 +94,14 @@ def read_part(split: str, file: Path, size: int) -> Part:
     )
 
 
-def build_prompt(name: str) -> PlanPrompt:
+def build_prompt(name: str, roster: Roster = "cards") -> PlanPrompt:
     """Builds the prompt of a planner of the small pool, in the order of its workers."""
     planner = Planner(
-        model=model(name), form="lists", examples=0, sampling=Sampling(max_tokens=MAX_TOKENS, temperature=0.0)
+        model=model(name),
+        form="lists",
+        roster=roster,
+        examples=0,
+        sampling=Sampling(max_tokens=MAX_TOKENS, temperature=0.0),
     )
     pool = SmallPool().build(ReplyCache(None))
     return PlanPrompt.of(Conductor(planner, pool, limits=Limits(steps=MAX_STEPS)))

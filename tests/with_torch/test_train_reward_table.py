@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -20,7 +21,10 @@ from rl_conductor_training.learn import PlannerWeights
 from rl_conductor_training.learn.experience import Experience, fingerprint_workers
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.tasks.scorers.text import exact
+from rl_conductor_training.train.policy.model_loading import load_model
 from rl_conductor_training.train.reward_table.objectives import group_loss, question_loss, raft_loss
+from rl_conductor_training.train.reward_table.permuted import permute_workers
+from rl_conductor_training.train.reward_table.policy import encode_questions
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings
 from rl_conductor_training.train.reward_table.training import SUPERVISED, TableData, TableTraining, train_on_table
@@ -88,6 +92,50 @@ def test_right_plans_become_more_probable_than_after_supervision(model: str, met
     training = train_on_table(data(), settings(model, method=method), tmp_path)
     assert training.is_complete
     assert expected(training, method) > expected(training, SUPERVISED) + 0.15
+
+
+ROLES = {"north": "freeze", "south": "thaw"}
+
+
+def permuted(number: int, order: int) -> TableQuestion:
+    """Permutes the workers of a question; orders 0 and 1 differ."""
+    cards = PlanPrompt.of(conductor()).cards
+    rng = random.Random((2, 0)[order])
+    return permute_workers(question(number), cards, wordings={"south": ["is warm"]}, roles=ROLES, rng=rng)
+
+
+def test_permuted_workers_have_other_numbers_words_and_reasons_but_the_same_scores() -> None:
+    first, second = permuted(0, 0), permuted(0, 1)
+    assert [card.name for card in first.cards] == [*reversed([card.name for card in second.cards])]
+    assert {card.name: card.strengths for card in first.cards} == {"north": "", "south": "is warm"}
+    assert [(plan.workflow, plan.score) for plan in first.plans] == [
+        (plan.workflow, plan.score) for plan in question(0).plans
+    ]
+    assert {first.plans[1].reasoning, second.plans[1].reasoning} == {
+        "0 freeze, 1 thaw: thaw 1",
+        "0 thaw, 1 freeze: thaw 0",
+    }
+
+
+def test_a_training_reads_plans_by_the_cards_of_each_question(model: str, tmp_path: Path) -> None:
+    questions = [permuted(number, number % 2) for number in range(6)]
+    permuted_data = TableData(questions[:4], questions[4:], data().prompt)
+    training = train_on_table(permuted_data, settings(model, replay=0, steps=2), tmp_path)
+    assert training.is_complete
+    assert training.started_at is None
+    assert set(training.losses) == {SUPERVISED, "expectation"}
+
+
+def test_the_same_plan_has_other_tokens_in_another_order_of_workers(model: str) -> None:
+    loaded = load_model(model, dtype="float32")
+    first, second = encode_questions([permuted(0, 0), permuted(0, 1)], data().prompt, loaded)
+    assert first.prompt != second.prompt
+    assert first.plans != second.plans
+    texts = [loaded.tokenizer.decode(encoded.plans[1][:-1]) for encoded in (first, second)]
+    assert [encoded.source.read(text) for encoded, text in zip((first, second), texts, strict=True)] == [
+        workflow("south"),
+        workflow("south"),
+    ]
 
 
 LOG_PROBS = torch.tensor([-3.0, -1.0, -2.5, -4.0], dtype=torch.float64)

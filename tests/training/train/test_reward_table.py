@@ -72,3 +72,16 @@ async def test_the_prompt_and_the_plans_are_those_of_serving() -> None:
     assert not prompt.allows(workflow("a", "b", "a", "b"))
     assert not prompt.allows(workflow("c"))
     assert prompt.gbnf is not None
+
+
+async def test_a_prompt_lists_other_cards_in_another_order_and_reads_plans_by_them() -> None:
+    pool = {name: {"model": ScriptedModel("?"), "description": f"good at {name}"} for name in "ab"}
+    planner = Planner(model=ScriptedModel(PLAN), form="lists", roster="anonymous", examples=0)
+    prompt = PlanPrompt.of(Conductor(planner, pool))
+    turned = prompt.with_cards([card.model_copy(update={"strengths": "new"}) for card in reversed(prompt.cards)])
+    assert turned.read(prompt.text(workflow("b"))) == workflow("a")
+    assert turned.read(turned.text(workflow("b"), "b is first")) == workflow("b")
+    assert "model_id = [0]" in turned.text(workflow("b"), "b is first")
+    assert turned.text(workflow("b"), "b is first").startswith("b is first\n")
+    assert "new" in "".join(message.text for message in turned.messages([Message.user("Why?")]))
+    assert turned.gbnf == prompt.gbnf

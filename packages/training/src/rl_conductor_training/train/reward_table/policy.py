@@ -31,6 +31,8 @@ SOLVED = 0.9
 class EncodedQuestion:
     """The tokens of a question and its plans."""
 
+    source: PlanPrompt
+    """The prompt that the tokens are of, which reads plans for this question."""
     prompt: list[int]
     plans: list[list[int]]
     """Each with an end token."""
@@ -74,16 +76,18 @@ def encode_questions(
     def encode_plan(text: str) -> list[int]:
         return [*loaded.tokenizer(text, add_special_tokens=False)["input_ids"], loaded.end_tokens[0]]
 
-    return [
-        EncodedQuestion(
-            prompt=tokenizer.encode_prompt(prompt.messages(question.conversation)),
-            plans=[encode_plan(prompt.text(plan.workflow)) for plan in question.plans],
+    def encode(question: TableQuestion) -> EncodedQuestion:
+        source = prompt.with_cards(question.cards) if question.cards else prompt
+        return EncodedQuestion(
+            source=source,
+            prompt=tokenizer.encode_prompt(source.messages(question.conversation)),
+            plans=[encode_plan(source.text(plan.workflow, plan.reasoning)) for plan in question.plans],
             scores=torch.tensor([plan.score for plan in question.plans]),
             demonstration=question.demonstration,
             workflows=tuple(plan.workflow for plan in question.plans),
         )
-        for question in questions
-    ]
+
+    return [encode(question) for question in questions]
 
 
 def sequence_logprobs(model: Any, question: EncodedQuestion, grammar: GrammarConstraint | None) -> torch.Tensor:
@@ -151,7 +155,6 @@ class PlanReader:
     """Decodes greedy plans, and looks their scores up in the table."""
 
     loaded: LoadedModel
-    prompt: PlanPrompt
     grammar: GrammarConstraint | None
 
     def greedy_scores(self, model: Any, questions: Sequence[EncodedQuestion]) -> list[float | None]:
@@ -166,7 +169,7 @@ class PlanReader:
         )
         plans = generate(model, [question.prompt for question in questions], config, self.grammar)
         texts = [self.loaded.plan_tokenizer.decode_plan(_without_end(plan, self.loaded.end_tokens)) for plan in plans]
-        return [question.score(self.prompt.read(text)) for question, text in zip(questions, texts, strict=True)]
+        return [question.score(question.source.read(text)) for question, text in zip(questions, texts, strict=True)]
 
 
 def _without_end(plan: list[int], end_tokens: Sequence[int]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from rl_conductor.conductor import Conductor
@@ -44,6 +44,11 @@ class PlanPrompt:
             planner.model.capabilities.context,
         )
 
+    def with_cards(self, cards: Sequence[Card]) -> Self:
+        """Returns the prompt that lists these workers, with the same names, in this order."""
+        roster = tuple(card.name for card in cards)
+        return replace(self, cards=tuple(cards), space=self.space.model_copy(update={"roster": roster}))
+
     def messages(self, conversation: Sequence[Message]) -> tuple[Message, ...]:
         """Builds the messages that ask for a plan."""
         return planner_messages(
@@ -58,9 +63,9 @@ class PlanPrompt:
             context=self.context,
         )
 
-    def text(self, workflow: Workflow) -> str:
-        """Renders a plan."""
-        return render(workflow, self.space, self.form)
+    def text(self, workflow: Workflow, reasoning: str = "") -> str:
+        """Renders a plan, after its line of reasoning."""
+        return render(workflow, self.space, self.form, reasoning=reasoning)
 
     def read(self, text: str) -> Workflow | None:
         """Parses a plan; `None` if it is invalid."""

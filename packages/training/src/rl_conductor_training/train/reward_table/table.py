@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from rl_conductor.types import Message, Value
+from rl_conductor.types import Card, Message, Value
 from rl_conductor.workflow.workflow import Workflow
 
 Method = Literal["expectation", "groups", "raft", "supervised"]
@@ -24,6 +24,8 @@ class ScoredWorkflow(Value):
 
     workflow: Workflow
     score: float
+    reasoning: str = ""
+    """The line that the planner writes before the plan, if any."""
 
 
 class TableQuestion(Value):
@@ -33,6 +35,8 @@ class TableQuestion(Value):
     conversation: tuple[Message, ...]
     plans: tuple[ScoredWorkflow, ...] = Field(min_length=1)
     """Different workflows, the cheapest first."""
+    cards: tuple[Card, ...] = ()
+    """The workers as the prompt of this question lists them; empty for those of the training's prompt."""
 
     @property
     def demonstration(self) -> int | None:
@@ -72,7 +76,8 @@ class TableSettings(Value):
     support: float = Field(default=0.2, ge=0)
     """Weight of the log of the probability that the plan is in the table at all."""
     replay: float = Field(default=0.25, ge=0, lt=1)
-    """Share of the questions of a step that the model answers already, so that they are not forgotten."""
+    """Share of the questions of a step that the model answers already, so that they are not forgotten. With 0, the
+    supervised start is not evaluated on the training questions."""
     evaluate_every: int = Field(default=10, ge=1)
     """Steps between evaluations on the validation questions, and between checkpoints."""
     rank: int = Field(default=8, ge=1)

@@ -112,7 +112,7 @@ class _TableRun:
     def __post_init__(self) -> None:
         prompt = self.data.prompt
         grammar = None if prompt.gbnf is None else self.loaded.compile_grammar(prompt.space, prompt.form)
-        self.reader = PlanReader(self.loaded, prompt, grammar)
+        self.reader = PlanReader(self.loaded, grammar)
         self.train = encode_questions(self.data.train, prompt, self.loaded)
         self.validation = encode_questions(self.data.validation, prompt, self.loaded)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -152,16 +152,21 @@ class _TableRun:
 
     def _train_method(self, model: Any) -> None:
         """Trains by the method; the questions that the supervised start answers already are replayed."""
+        solved = self._solved_by(model) if self.settings.replay else []
+        if solved is not None:
+            self._train_stage(model, self.settings.method, method_order(self.data.train, solved, self.settings))
+
+    def _solved_by(self, model: Any) -> list[int] | None:
+        """Returns the training questions that the supervised start solves; `None` if the time is over before."""
         if self.state.started_at is None:
             self.report("evaluating the supervised start on the training questions")
             start = evaluate_policy(model, self.train, self.reader, is_over=self.is_over)
             if start is None:
-                return
+                return None
             self._store(started_at=start)
         assert self.state.started_at is not None
         expected = self.state.started_at.expected_scores
-        solved = [index for index, score in enumerate(expected) if score >= SOLVED]
-        self._train_stage(model, self.settings.method, method_order(self.data.train, solved, self.settings))
+        return [index for index, score in enumerate(expected) if score >= SOLVED]
 
     def _train_stage(self, model: Any, stage: str, items: Sequence[TrainingItem]) -> None:
         if not items:

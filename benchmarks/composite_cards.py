@@ -1,0 +1,161 @@
+"""Compares supervised steps, policy gradients and RAFT where only the workers' cards tell which number does what.
+
+Run with `uv run python benchmarks/composite_cards.py --train train.jsonl --heldout heldout.jsonl --out FOLDER`, on the
+tables of `composite_table.py --split train --size 48 --wordings 5` and `--split heldout --size 36 --seed 3`. Each
+question lists the workers in an order of its own. Training has the wordings of cards in `recipes/composite.toml`; the
+held-out questions have the wordings below, which no training contains. No worker is called, and nothing is selected on
+the held-out questions: each training is evaluated after its last step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from composite_weights import build_prompt, complete_part, print_results, train_method
+from rich.console import Console
+
+from rl_conductor import Workflow
+from rl_conductor.planning.features import text_features
+from rl_conductor_training.bench.selector_training import train_selector
+from rl_conductor_training.tasks.composite.questions import composite
+from rl_conductor_training.train.config import read_config
+from rl_conductor_training.train.reward_table.permuted import permute_workers
+from rl_conductor_training.train.reward_table.table import TableQuestion, TableSettings
+from rl_conductor_training.train.reward_table.training import TableData
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "composite.toml"
+BASE = "embedded:smollm2-135m"
+HELDOUT_SEED = 3
+HELDOUT_CARDS = {
+    "reader": (
+        "a librarian: fetches the entry that was asked for",
+        "knows the gazetteer by heart, town by town and ship by ship",
+        "answers what something or somebody is, from files; no mathematics",
+    ),
+    "coder": (
+        "evaluates expressions on a computer, to the last digit",
+        "an accountant with a spreadsheet: adds, multiplies and divides",
+        "crunches numbers exactly, but has never read a book",
+    ),
+    "writer": (
+        "a typist who renders numerals as English text",
+        "says any figure in plain English",
+        "fills in cheques: the amount in letters",
+    ),
+}
+
+
+def permute(questions: Sequence[TableQuestion], seed: str, copies: int, *, heldout: bool) -> list[TableQuestion]:
+    """Permutes the workers of each question, `copies` times."""
+    config = read_config(RECIPE)
+    assert config.warm_start is not None
+    cards = build_prompt(BASE, roster="anonymous").cards
+    own = {card.name: (card.strengths, *config.curriculum.cards[card.name]) for card in cards}
+    return [
+        permute_workers(
+            question,
+            cards,
+            wordings=HELDOUT_CARDS if heldout else own,
+            roles=config.warm_start.thoughts,
+            rng=random.Random(f"{seed} {copy} {question.id}"),
+        )
+        for copy in range(copies)
+        for question in questions
+    ]
+
+
+def by_number(workflow: Workflow, question: TableQuestion) -> Workflow:
+    """Replaces the names of the workers by their numbers in the question's prompt."""
+    numbers = {card.name: str(number) for number, card in enumerate(question.cards)}
+    steps = [step.model_copy(update={"worker": numbers[step.worker]}) for step in workflow.steps]
+    return workflow.model_copy(update={"steps": tuple(steps)})
+
+
+def score_tables(questions: Sequence[TableQuestion], *, numbered: bool) -> list[dict[Workflow, float]]:
+    """Returns the score of each workflow on each question, with the numbers or the names of its workers."""
+    return [
+        {by_number(plan.workflow, question) if numbered else plan.workflow: plan.score for plan in question.plans}
+        for question in questions
+    ]
+
+
+def baselines(
+    train: Sequence[TableQuestion], heldout: Sequence[TableQuestion], *, numbered: bool
+) -> dict[str, list[float]]:
+    """Scores the best fixed workflow and the linear classifier on held-out questions, both learned on training.
+
+    Args:
+        train: the training questions.
+        heldout: the questions to answer.
+        numbered: whether they know workers by their numbers only, as a planner does that can't read cards.
+    """
+    tables, tests = (score_tables(questions, numbered=numbered) for questions in (train, heldout))
+    workflows = sorted({workflow for table in tables for workflow in table}, key=lambda w: (len(w.steps), repr(w)))
+    right = [[table.get(workflow, 0.0) == 1 for table in tables] for workflow in workflows]
+    fixed = workflows[max(range(len(workflows)), key=lambda index: sum(right[index]))]
+    selector = train_selector([text(question) for question in train], workflows, right)
+    chosen = [
+        max(zip(workflows, selector.scores, strict=True), key=lambda pair: pair[1].score(features))[0]
+        for features in (text_features(text(question)) for question in heldout)
+    ]
+    kind = "by number" if numbered else "by name"
+    return {
+        f"best fixed, {kind}": [table.get(fixed, 0.0) for table in tests],
+        f"linear, {kind}": [table.get(workflow, 0.0) for table, workflow in zip(tests, chosen, strict=True)],
+    }
+
+
+def text(question: TableQuestion) -> str:
+    """Returns the text of a question."""
+    return question.conversation[-1].text
+
+
+def main() -> None:
+    """Trains what is missing and prints the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--heldout", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--copies", type=int, default=4, help="orders of the workers for each training question")
+    parser.add_argument("--methods", nargs="*", default=["supervised", "expectation", "raft"])
+    parser.add_argument("--supervised-steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=20)
+    args = parser.parse_args()
+    console = Console()
+    train = complete_part(composite("train", size=48, wordings=5).samples, args.train)
+    heldout = complete_part(composite("heldout", size=36, seed=HELDOUT_SEED).samples, args.heldout)
+    data = TableData(
+        permute(train.questions, f"train {args.seed}", args.copies, heldout=False),
+        permute(heldout.questions, "heldout", 1, heldout=True),
+        build_prompt(BASE, roster="anonymous"),
+    )
+    console.print(f"{len(data.train)} training and {len(data.validation)} held-out prompts", highlight=False)
+    results = {
+        name: scores
+        for numbered in (True, False)
+        for name, scores in baselines(data.train, data.validation, numbered=numbered).items()
+    }
+    results["oracle"] = [max(plan.score for plan in question.plans) for question in data.validation]
+    for method in args.methods:
+        settings = TableSettings(
+            model=BASE,
+            dtype="bfloat16",
+            seed=args.seed,
+            method=method,
+            supervised_steps=args.supervised_steps,
+            steps=args.steps,
+            evaluate_every=args.steps,
+            replay=0,
+            targets=r".*\.layers\.[12][0-9]\..*_proj",
+        )
+        state = train_method(data, settings, args.out / f"seed-{args.seed}" / method, console)
+        results[method] = list(state.curve[-1].validation.greedy_scores)
+    print_results(results, heldout.groups, console)
+
+
+if __name__ == "__main__":
+    main()
