@@ -4,30 +4,37 @@ Run with `uv run python benchmarks/composite_cards.py --train train.jsonl --held
 tables of `composite_table.py --split train --size 48 --wordings 5` and `--split heldout --size 36 --seed 3`. Each
 question lists the workers in an order of its own. Training has the wordings of cards in `recipes/composite.toml`; the
 held-out questions have the wordings below, which no training contains. No worker is called, and nothing is selected on
-the held-out questions: each training is evaluated after its last step.
+the held-out questions: each training is evaluated after its last step. `--published` also scores the planner
+that comes with the package.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from composite_weights import build_prompt, complete_part, print_results, train_method
+from composite_weights import MAX_STEPS, MAX_TOKENS, build_prompt, complete_part, print_results, train_method
 from rich.console import Console
 
-from rl_conductor import Workflow
+from rl_conductor import Conductor, Limits, Planner, Sampling, Workflow
+from rl_conductor.models import model
 from rl_conductor.planning.features import text_features
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.scoring import Sample, Task
 from rl_conductor_training.bench.selector_training import train_selector
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.train.config import read_config
 from rl_conductor_training.train.reward_table.permuted import permute_workers
 from rl_conductor_training.train.reward_table.table import TableQuestion, TableSettings
 from rl_conductor_training.train.reward_table.training import TableData
+from rl_conductor_training.workers.source import ReplyCache, SmallPool
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "composite.toml"
-BASE = "embedded:smollm2-135m"
+BASE, PUBLISHED = "embedded:smollm2-135m", "embedded:conductor-135m"
 HELDOUT_SEED = 3
 HELDOUT_CARDS = {
     "reader": (
@@ -108,6 +115,34 @@ def baselines(
     }
 
 
+async def score_published(
+    questions: Sequence[TableQuestion], samples: Sequence[Sample], task: Task, console: Console
+) -> list[float]:
+    """Scores the greedy plans of the published planner: by the table, or, if a plan is not in it, by running it."""
+    planner = Planner(
+        model=model(PUBLISHED, threads=1),
+        form="lists",
+        roster="anonymous",
+        examples=0,
+        sampling=Sampling(max_tokens=MAX_TOKENS, temperature=0.0),
+    )
+    workers = SmallPool().build(ReplyCache(None))
+    scores: list[float] = []
+    in_table = 0
+    for question, sample in zip(questions, samples, strict=True):
+        pool = WorkerPool(replace(workers[card.name], card=card) for card in question.cards)
+        conductor = Conductor(planner, pool, limits=Limits(steps=MAX_STEPS))
+        plan = (await conductor.plan(text(question))).workflow
+        known = next((scored.score for scored in question.plans if scored.workflow == plan), None)
+        in_table += known is not None
+        if known is None:
+            result = await conductor.run(text(question), workflow=plan)
+            known = (await task.score(sample, result.text)).value
+        scores.append(known)
+    console.print(f"{PUBLISHED}: {in_table} of the {len(scores)} greedy plans are in the table", highlight=False)
+    return scores
+
+
 def text(question: TableQuestion) -> str:
     """Returns the text of a question."""
     return question.conversation[-1].text
@@ -122,12 +157,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--copies", type=int, default=4, help="orders of the workers for each training question")
     parser.add_argument("--methods", nargs="*", default=["supervised", "expectation", "raft"])
+    parser.add_argument("--dtype", default="bfloat16", help="float32 where the processor has no bfloat16 instructions")
+    parser.add_argument("--published", action="store_true", help="score the published planner too")
     parser.add_argument("--supervised-steps", type=int, default=60)
     parser.add_argument("--steps", type=int, default=20)
     args = parser.parse_args()
     console = Console()
     train = complete_part(composite("train", size=48, wordings=5).samples, args.train)
-    heldout = complete_part(composite("heldout", size=36, seed=HELDOUT_SEED).samples, args.heldout)
+    task = composite("heldout", size=36, seed=HELDOUT_SEED)
+    heldout = complete_part(task.samples, args.heldout)
     data = TableData(
         permute(train.questions, f"train {args.seed}", args.copies, heldout=False),
         permute(heldout.questions, "heldout", 1, heldout=True),
@@ -140,10 +178,12 @@ def main() -> None:
         for name, scores in baselines(data.train, data.validation, numbered=numbered).items()
     }
     results["oracle"] = [max(plan.score for plan in question.plans) for question in data.validation]
+    if args.published:
+        results[PUBLISHED] = asyncio.run(score_published(data.validation, heldout.samples, task, console))
     for method in args.methods:
         settings = TableSettings(
             model=BASE,
-            dtype="bfloat16",
+            dtype=args.dtype,
             seed=args.seed,
             method=method,
             supervised_steps=args.supervised_steps,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -18,7 +18,7 @@ from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Message
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.workflow import PlanSpace, Workflow
 from rl_conductor_training.train.config import CurriculumSettings, PlanSettings
 
 POLICY = Policy()
@@ -127,6 +127,18 @@ def _sample_wording(worker: Worker, wordings: Sequence[str], rng: random.Random)
         return worker
     strengths = rng.choice((worker.card.strengths, *wordings))
     return replace(worker, card=worker.card.model_copy(update={"strengths": strengths}))
+
+
+def reasoning_prefix(workflow: Workflow, roster: Sequence[str], roles: Mapping[str, str]) -> str:
+    """Writes the line of reasoning before a plan, from the role of each worker in a word or two.
+
+    The roles of all workers come first, then the workers of the plan in order: `0 write, 1 look up, 2 calculate: look
+    up 1, write 0`. So a small model reads the cards once, in their order, and copies the plan's numbers from its own
+    text.
+    """
+    all_roles = ", ".join(f"{number} {roles[worker]}" for number, worker in enumerate(roster))
+    plan_roles = ", ".join(f"{roles[step.worker]} {roster.index(step.worker)}" for step in workflow.steps)
+    return f"{all_roles}: {plan_roles}"
 
 
 def _contrast_sets_of_epochs(task: Task, seed: int) -> Iterator[list[Sample]]:

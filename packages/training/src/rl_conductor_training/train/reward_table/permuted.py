@@ -9,8 +9,8 @@ import random
 from collections.abc import Mapping, Sequence
 
 from rl_conductor.types import Card
+from rl_conductor_training.train.prompt_instances import reasoning_prefix
 from rl_conductor_training.train.reward_table.table import TableQuestion
-from rl_conductor_training.train.warm_start.sft_data import reasoning_prefix
 
 
 def permute_workers(

@@ -27,10 +27,10 @@ from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.logprobs import plan_logprobs
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
-from rl_conductor_training.train.prompt_instances import PromptInstance, sample_pool
+from rl_conductor_training.train.prompt_instances import PromptInstance, reasoning_prefix, sample_pool
 from rl_conductor_training.train.run_dir import RunDir, WarmStartState, latest_complete_checkpoint
 from rl_conductor_training.train.setup import TrainingSetup
-from rl_conductor_training.train.warm_start.sft_data import Demonstration, collect_demonstrations, reasoning_prefix
+from rl_conductor_training.train.warm_start.sft_data import Demonstration, collect_demonstrations
 
 WARMUP_STEPS = 4
 """Steps over which the learning rate rises."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from pydantic import ConfigDict
@@ -100,18 +100,6 @@ def select_shortest(candidates: Sequence[Demonstration]) -> list[Demonstration]:
         for workflow, demonstration in workflows.items()
         if len(workflow.steps) == min_steps[question]
     ]
-
-
-def reasoning_prefix(workflow: Workflow, roster: Sequence[str], roles: Mapping[str, str]) -> str:
-    """Writes the line of reasoning before a plan, from the role of each worker in a word or two.
-
-    The roles of all workers come first, then the workers of the plan in order: `0 write, 1 look up, 2 calculate: look
-    up 1, write 0`. So a small model reads the cards once, in their order, and copies the plan's numbers from its own
-    text.
-    """
-    all_roles = ", ".join(f"{number} {roles[worker]}" for number, worker in enumerate(roster))
-    plan_roles = ", ".join(f"{roles[step.worker]} {roster.index(step.worker)}" for step in workflow.steps)
-    return f"{all_roles}: {plan_roles}"
 
 
 def random_workflow(space: PlanSpace, subtasks: Sequence[str], rng: random.Random) -> Workflow:
