@@ -185,7 +185,8 @@ def test_batch_workers_have_the_settings_and_the_store_of_the_servers() -> None:
     worker, server = pod(documents, "demo-rl-conductor-batch"), pod(documents)
     (container,), (serving,) = worker.pop("containers"), server.pop("containers")
     assert container["args"][:5] == ["worker", "--config", "/etc/rl-conductor/conductor.toml", "--concurrency", "64"]
-    assert container["args"][5:] == serving["args"][5:]
+    assert serving["args"][5:7] == ["--port", "8100"]
+    assert container["args"][5:] == serving["args"][7:]
     shared = ("image", "envFrom", "volumeMounts", "securityContext", "resources")
     assert [container[name] for name in shared] == [serving[name] for name in shared]
     assert worker.pop("topologySpreadConstraints") != server.pop("topologySpreadConstraints")

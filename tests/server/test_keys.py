@@ -46,6 +46,8 @@ async def test_both_vendors_authentication_headers_are_accepted(serve: Serve) ->
         await at.openai("wrong").chat.completions.create(**ASK)
     with pytest.raises(anthropic.AuthenticationError, match="no such API key"):
         await at.anthropic("wrong").messages.create(**ASK, max_tokens=10)
+    nothing_sent = await at.http.post("/v1/chat/completions", json=ASK)
+    assert "no API key was sent" in nothing_sent.json()["error"]["message"]
     assert (await at.openai("key-of-red").chat.completions.create(**ASK)).choices[0].message.content == "from a"
     assert (await at.anthropic("key-of-blue").messages.create(**ASK, max_tokens=10)).content
     assert (await at.http.get("/v1/models")).status_code == 401
@@ -213,8 +215,13 @@ async def test_only_the_administrator_sees_all_keys_and_runs(serve: Serve) -> No
         assert (await at.http.get(path, headers={"authorization": "Bearer key-of-red"})).status_code == 401
     accounts = (await at.http.get("/admin/keys", headers=admin)).json()["data"]
     assert [(one["name"], one["spent_usd"]) for one in accounts] == [("red", "0"), ("blue", "0")]
+    assert [one["charged_tokens"] > 0 for one in accounts] == [False, True]
+    assert accounts[0]["charged_usd"] == "0"
     assert "sha256" not in accounts[0]
     (run,) = (await at.http.get("/admin/runs?key=blue", headers=admin)).json()["data"]
+    assert (await at.http.get("/admin/runs?user=zoe", headers=admin)).json()["data"] == []
+    assert (await at.http.get("/admin/runs?usr=zoe", headers=admin)).status_code == 400
+    assert "cached_tokens" not in run["usage"]
     assert run["labels"] == {"team": "blue"}
     assert (await at.http.get(f"/admin/runs/{run['id']}", headers=admin)).json()["trace"]["id"] == run["id"]
 

@@ -137,7 +137,28 @@ async def test_what_hangs_is_waited_for_once_not_by_each_who_waits(upstream: Ven
         began = time.monotonic()
         await only.end(signal.SIGTERM)
         assert 7.5 < time.monotonic() - began < 15
-        await asyncio.gather(asking, return_exceptions=True)
+        reply = await asking
+        assert reply.status_code == 503
+        assert reply.json()["error"]["code"] == "stopping"
+        assert reply.headers["x-should-retry"] == "true"
+
+
+async def test_a_stream_that_the_shutdown_ends_ends_with_an_error_and_the_log_has_no_traceback(
+    upstream: Vendor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = settings_file(tmp_path, upstream, f"sqlite:///{tmp_path / 'runs.db'}")
+    config.write_text(config.read_text().replace("drain_seconds = 60", "drain_seconds = 1"))
+    upstream.held.add("c")
+    async with process(config) as only:
+        asking = asyncio.create_task(post(only.url, {}, stream=True))
+        await until(lambda: upstream.asked["c"] == 1)
+        await only.end(signal.SIGTERM)
+        reply = await asking
+        assert reply.status_code == 200
+        assert '"code":"stopping"' in reply.text.replace(" ", "")
+    log = capfd.readouterr().err
+    assert "run ended" in log
+    assert "Traceback" not in log
 
 
 async def ask_until_refused(url: str) -> None:

@@ -197,6 +197,7 @@ async def test_any_two_runs_are_compared_word_by_word(serve: Serve) -> None:
     assert "The sea is <del>blue</del><ins>green</ins> &lt;today&gt;." in text
     assert text.count("The same in both runs.") == 2  # question and plan
     assert "Select two runs to compare; 1 are selected." in await page(at, f"/compare?run={first}", status=400)
+    assert "Select two runs to compare; 0 are selected." in await page(at, "/compare", status=400)
     await page(at, "/compare?run=//evil&run=x", status=400)
 
 

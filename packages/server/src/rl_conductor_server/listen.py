@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import socket
 from ipaddress import ip_address
 
@@ -20,6 +21,8 @@ try:
 except ImportError:  # it has no releases for Windows and PyPy
     uvloop = None  # type: ignore[assignment]
 
+REPLY_SECONDS = 5
+"""Seconds after the draining in which the replies of cancelled runs are sent."""
 GC_THRESHOLDS = (10_000, 20, 50)
 """Thresholds of the server's garbage collector; Python's own are 700, 10 and 10."""
 
@@ -87,18 +90,24 @@ def http_server(service: Service) -> Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=max(1, round(intake.drain_seconds)),
+        timeout_graceful_shutdown=math.ceil(intake.drain_seconds) + REPLY_SECONDS,
     )
     return _Server(config, service)
 
 
 class _Server(Server):
-    """Notifies open event streams of the shutdown, because uvicorn would wait until they end."""
+    """Ends open event streams and runs at the shutdown, so that their clients get a reply.
+
+    By itself, uvicorn would wait for them, and then close their connections.
+    """
 
     def __init__(self, config: Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.stopping.set()
+        stopping = self._service.stopping
+        stopping.set()
+        draining = asyncio.create_task(self._service.runs.drain(stopping.remaining_seconds))
         await super().shutdown(sockets)
+        await draining

@@ -51,6 +51,7 @@ class Metrics:
         self._tokens = counter("conductor_tokens", "Tokens used.", ["worker", "direction"])
         self._calls = counter("conductor_calls", "Calls to models.", ["worker", "outcome"])
         self._lost_writes = counter("conductor_store_lost_writes", "Writes that the database rejected for good.")
+        self._fallbacks = counter("conductor_fallbacks", "Runs of the fallback plan.", ["model"])
         self._expired = counter("conductor_runs_expired", "Runs of dead servers, ended by this one.")
         self._canary = Gauge(
             "conductor_canary_percent",
@@ -109,6 +110,8 @@ class Metrics:
         """Count a run that has ended, and its calls, tokens and cost."""
         self._runs.labels(model, trace.answer.source if trace.answer else "none").inc()
         self._seconds.labels(model).observe(trace.seconds)
+        if trace.used_fallback:
+            self._fallbacks.labels(model).inc()
         for call in trace.calls():
             if not call.usage.calls and call.outcome != "refused":  # a replay reuses the call of an earlier run
                 continue

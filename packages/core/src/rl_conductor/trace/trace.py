@@ -350,6 +350,11 @@ class Trace(Value):
         return next(refused, None)
 
     @property
+    def used_fallback(self) -> bool:
+        """Whether a single worker answered because no valid plan came in time, or a limit refused the planner."""
+        return any(finished.plan.source == "fallback" for finished in self.rounds)
+
+    @property
     def critical_path(self) -> float:
         """Seconds of planning plus the longest path of steps, summed over all rounds."""
         return self._path_seconds(lambda call: call.seconds, lambda result: result.seconds)

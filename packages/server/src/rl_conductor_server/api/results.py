@@ -62,10 +62,11 @@ class Results:
     @property
     def headers(self) -> dict[str, str]:
         """The HTTP headers that are known only after the runs."""
-        return {
+        headers = {
             "x-conductor-cost-usd": f"{self.usage.cost:f}",
             "x-conductor-plan-depth": str(max(summary.depth for summary in self.summaries)),
         }
+        return headers | ({"x-conductor-fallback": "true"} if any(trace.used_fallback for trace in self.traces) else {})
 
 
 def _answer_usage(trace: Trace) -> Usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
+from rl_conductor.calls.budget import Amount, Budget, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
@@ -69,6 +69,12 @@ class KeyBudget:
         for budget in self._budgets.values():
             budget.return_unused(is_closing=True)
 
+    async def charged(self) -> Amount:
+        """Returns what the budget counts in the current period: the usage, and calls that may have been billed."""
+        start = period_start(self._limits.per, self._store.now())
+        state = await self._store.read_budget(BudgetPeriod(self.name, start, self._limits.usd, self._limits.tokens))
+        return state.charged_here + state.charged_elsewhere
+
     async def usage(self) -> Usage:
         """Returns the usage of all processes in the current period."""
         return await self._store.get_usage(self.name, since=period_start(self._limits.per, self._store.now()))
@@ -105,13 +111,3 @@ class RefusalRecorder(Budget):
             refusal = LimitError(str(error), limit=STORE_UNAVAILABLE, needed=0, remaining=0)
             self._refusals[str(refusal)] = refusal
             raise refusal from error
-
-
-def format_refusal(error: LimitError) -> str:
-    """Formats the refusal of a call by a key's budget, which the caller can't raise."""
-    if error.needed == UNKNOWN_PRICE:
-        return f"this key has a budget in US dollars, but {error}"
-    remaining = max(error.remaining, 0)
-    if error.limit == "usd":
-        return f"${remaining:f} is left of this key's budget, but the next call may cost up to ${error.needed:f}"
-    return f"{remaining:,} tokens are left of this key's budget, but the next call may use up to {error.needed:,}"

@@ -98,9 +98,16 @@ class ApiKey(KeyBudget):
             await asyncio.sleep(wait)
 
     async def report(self) -> dict[str, object]:
-        """Returns the settings and the spending of the key, for the administrator."""
+        """Returns the settings, the spending, and what the budget counts, for the administrator."""
         settings = self._entry.model_dump(mode="json", exclude={"sha256"}) if self._entry else {}
-        return {"name": self.name, "spent_usd": f"{(await self.usage()).cost:f}", **settings}
+        usage, charged = await self.usage(), await self.charged()
+        return {
+            "name": self.name,
+            "spent_usd": f"{usage.cost:f}",
+            "charged_usd": f"{charged.usd:f}",
+            "charged_tokens": charged.tokens,
+            **settings,
+        }
 
 
 class KeyTerms(BudgetEntry):
@@ -246,9 +253,17 @@ class ApiKeys:
         if key is not None:
             return key
         self._failures.record_failure(_host(http))
-        has_expired = row is not None and row.revoked is None and not row.admin
-        message = "this API key has expired" if has_expired else "no such API key"
-        raise ApiError(message, status=401, code="invalid_api_key")
+        raise ApiError(self._refusal(_credentials(http.headers), row), status=401, code="invalid_api_key")
+
+    def _refusal(self, secret: str, row: StoredKey | None) -> str:
+        """Says why a key is refused; its holder may know what the key was."""
+        if not secret:
+            return "no API key was sent; send one as 'Authorization: Bearer KEY', or in the header x-api-key"
+        if hash_key(secret) in self.admin_hashes:
+            return "this is an administrator's key, for /admin and the pages; send an API key"
+        if row is None:
+            return "no such API key"
+        return "this API key was revoked" if row.revoked is not None else "this API key has expired"
 
     def check_metrics(self, http: HTTPConnection) -> None:
         """Checks that a request may read the metrics: with a key that is allowed to, or an administrator's.

@@ -6,7 +6,8 @@ import asyncio
 from contextlib import suppress
 from decimal import Decimal
 
-from rl_conductor.calls.budget import Amount, Budget, Reservation
+from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
+from rl_conductor.errors import LimitError
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.store import BudgetPeriod, BudgetState, Store
 
@@ -96,6 +97,13 @@ class LeasedBudget(Budget):
             self._share += state.added
         return state
 
+    def _refuse_excess(self, model: str, amount: Amount) -> None:
+        try:
+            super()._refuse_excess(model, amount)
+        except LimitError as error:
+            refusal = format_refusal(error)
+            raise LimitError(refusal, limit=error.limit, needed=error.needed, remaining=error.remaining) from None
+
     async def _wait_for_release(self, seconds: float) -> None:
         """Wait until a call of this process ends, or another process may have returned a part of its share."""
         change: asyncio.Future[None] = self._loop.create_future()
@@ -121,3 +129,13 @@ class LeasedBudget(Budget):
     async def refresh(self) -> None:
         """Read the spending of other processes."""
         self._elsewhere = (await self._store.read_budget(self._period)).charged_elsewhere
+
+
+def format_refusal(error: LimitError) -> str:
+    """Formats the refusal of a call by a key's budget, which the caller can't raise."""
+    if error.needed == UNKNOWN_PRICE:
+        return f"this key has a budget in US dollars, but {error}"
+    remaining = max(error.remaining, 0)
+    if error.limit == "usd":
+        return f"${remaining:f} is left of this key's budget, but the next call may cost up to ${error.needed:f}"
+    return f"{remaining:,} tokens are left of this key's budget, but the next call may use up to {error.needed:,}"

@@ -96,10 +96,12 @@ def list_keys(
     if as_json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
-    table = Table("name", "for", "state", "created", "expires", "limits", box=None)
+    table = Table(box=None)
+    for column in ("name", "for", "state", "expires", "limits"):
+        table.add_column(column, overflow="fold")
     for row in rows:
         limits = " ".join(f"{name}={value}" for name, value in row["limits"].items())
-        table.add_row(*(str(row[name] or "") for name in ("name", "for", "state", "created", "expires")), limits)
+        table.add_row(*(str(row[name] or "") for name in ("name", "for", "state")), (row["expires"] or "")[:16], limits)
     console.stdout().print(table)
 
 

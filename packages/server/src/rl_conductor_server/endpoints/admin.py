@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from rl_conductor_server.api.body import read_json
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency, json_body
@@ -23,15 +23,22 @@ class CanaryBody(Body):
     percent: float = Field(ge=0, le=100)
 
 
+class RunQuery(Search):
+    """The parameters of `GET /admin/runs`: a search, and how many runs to return."""
+
+    model_config = ConfigDict(defer_build=False)  # FastAPI can't complete a parameter's model
+
+    limit: int = Field(default=50, ge=1, le=500)
+
+
 @router.get("/runs")
 async def list_runs(
     service: ServiceDependency,
-    key: str | None = None,
-    before: float | None = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    query: Annotated[RunQuery, Query()],
 ) -> dict[str, Any]:
-    """Lists the newest runs of one key or of all keys."""
-    rows = await service.store.list_runs(Search(key=key, before=before), limit=limit)
+    """Lists the newest runs that match all parameters."""
+    search = Search.model_validate(query.model_dump(exclude={"limit"}))
+    rows = await service.store.list_runs(search, limit=query.limit)
     return {"object": "list", "data": [run_body(row) for row in rows]}
 
 

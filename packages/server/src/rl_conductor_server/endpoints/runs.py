@@ -33,6 +33,13 @@ async def find_run(service: Service, run: str, *, key: str | None = None) -> dic
     return run_body(row) | {"trace": None if trace is None else trace.model_dump(mode="json")}
 
 
+INTERNAL_FIELDS: dict[str, Any] = {
+    "digest": True,
+    "cache_digest": True,
+    "usage": {"cached_tokens", "cache_write_tokens", "reasoning_tokens"},  # only traces have them
+}
+
+
 def run_body(row: RunRow) -> dict[str, Any]:
     """Formats a run without its trace."""
-    return {"object": "run", **row.model_dump(mode="json", exclude={"digest", "cache_digest"})}
+    return {"object": "run", **row.model_dump(mode="json", exclude=INTERNAL_FIELDS)}

@@ -14,8 +14,8 @@ from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
-from rl_conductor_server.auth.budgets import STORE_UNAVAILABLE, KeyBudget, format_refusal
-from rl_conductor_server.auth.leased_budget import ANY_DEPTH
+from rl_conductor_server.auth.budgets import STORE_UNAVAILABLE, KeyBudget
+from rl_conductor_server.auth.leased_budget import ANY_DEPTH, format_refusal
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies

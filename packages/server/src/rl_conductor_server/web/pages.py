@@ -149,7 +149,7 @@ async def replay(run: RunId, visitor: AdministratorPage, form: Form) -> Response
 
 
 @router.get("/compare")
-async def choose_runs(run: Annotated[list[RunId], Query()], _: SignedIn) -> Response:
+async def choose_runs(_: SignedIn, run: Annotated[tuple[RunId, ...], Query()] = ()) -> Response:
     """Redirects to the comparison of the two selected runs."""
     if len(run) != 2:
         raise invalid_request(f"Select two runs to compare; {len(run)} are selected.")
