@@ -15,6 +15,7 @@ import pytest
 from core.runs import Gated, forever, plan, pool_of
 from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
+from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
@@ -69,6 +70,16 @@ async def test_idempotency_keys_are_scoped_to_the_api_key(serve: Serve) -> None:
     for key in ("key-of-red", "key-of-blue"):
         await at.openai(key).chat.completions.create(**ASK, extra_headers={"idempotency-key": "1"})
     assert len(a.requests) == 2
+
+
+async def test_a_key_of_an_unknown_model_is_an_error(serve: Serve) -> None:
+    with pytest.raises(ConfigError, match=r"keys\.red\.models: there is no model 'house'; write one of conductor-mini"):
+        await serve(keys={"red": KEYS["red"] | {"models": ["house"]}})
+    at = await serve(keys=KEYS, admin_sha256=hash_key("key-of-admin"))
+    body = {"name": "green", "models": ["conductor-nano"]}
+    created = await at.http.post("/admin/keys", json=body, headers={"authorization": "Bearer key-of-admin"})
+    assert created.status_code == 400
+    assert "models: there is no model 'conductor-nano'" in created.json()["error"]["message"]
 
 
 async def test_a_key_has_access_to_its_models_only(serve: Serve) -> None:

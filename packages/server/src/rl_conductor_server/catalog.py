@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
@@ -16,7 +16,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.router import Router
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import ProfileEntry
+from rl_conductor_server.settings import KeyEntry, ProfileEntry
 from rl_conductor_server.store import Arm
 
 MAX_QUOTED_CHARS = 128
@@ -94,6 +94,17 @@ class ModelCatalog:
             message = f"no model {name[:MAX_QUOTED_CHARS]!r}; available models: {available}"
             raise ApiError(message, status=404, code="model_not_found", param="model")
         return self._models[name]
+
+    def check_keys(self, keys: Mapping[str, KeyEntry]) -> None:
+        """Raises `ConfigError` if a key of the settings is for a model that does not exist."""
+        for name, entry in keys.items():
+            self.check_models(entry.models or (), of=f"keys.{name}.models")
+
+    def check_models(self, names: Iterable[str], *, of: str) -> None:
+        """Raises `ConfigError` if one of the `names` in the setting `of` is not a model."""
+        for name in sorted(set(names) - self._models.keys()):
+            available = ", ".join(model.name for model in self)
+            raise ConfigError(f"{of}: there is no model {name!r}; write one of {available}")
 
     async def aclose(self) -> None:
         """Closes the conductors of all models."""

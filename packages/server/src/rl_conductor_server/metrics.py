@@ -61,9 +61,7 @@ class Metrics:
             multiprocess_mode="mostrecent",
         )
         self._rollbacks = counter("conductor_canary_rollbacks", "Canaries that a guard rolled back.", ["route"])
-        self._comparisons = counter(
-            "conductor_shadows", "Answers sampled for comparison, by outcome.", ["route", "outcome"]
-        )
+        self._comparisons = counter("conductor_shadows", "Answers sampled for comparison.", ["route", "outcome"])
         self._cache_hits = counter("conductor_cache_hits", "Answers from the response cache.", ["model"])
         self._cache_saved = counter("conductor_cache_saved_usd", "US dollars that these had cost.", ["model"])
         self._batch_items = counter("conductor_batch_items", "Requests of batches that have ended.", ["outcome"])

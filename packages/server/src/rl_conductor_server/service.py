@@ -87,9 +87,10 @@ class Service:
         """Creates a service that offers the models of `catalog` and the experiments of `settings`.
 
         Raises:
-            ConfigError: the store can't be opened, or an experiment names an unknown model.
+            ConfigError: the store can't be opened, or an experiment or a key names an unknown model.
         """
         experiments = Experiments(settings.routes, catalog)
+        experiments.catalog.check_keys(settings.keys)
         metrics = Metrics()
         oidc = _create_oidc_client(settings)
         store = await open_store(settings.store, on_lost_write=metrics.count_lost_write)

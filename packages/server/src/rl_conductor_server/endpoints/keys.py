@@ -47,6 +47,7 @@ async def list_keys(service: ServiceDependency) -> dict[str, Any]:
 async def create_key(http: Request, service: ServiceDependency, administrator: Administrator) -> dict[str, Any]:
     """Creates a key and returns its secret, which can't be read again."""
     body = parse_body(CreateKeyBody, await _read(http, service))
+    service.catalog.check_models(body.models or (), of="models")
     secret = await service.keys.create(body.name, KeyTerms(**body.model_dump(exclude={"name"})))
     log.info("key created", extra={"key": body.name, "administrator": administrator})
     return {"object": "key", "key": secret, **body.model_dump(mode="json")}
