@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def _server(programs: Path, folder: Path) -> Iterator[str]:
         _await(server, address, folder / "log")
         yield address
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGINT)  # SIGTERM would wait until every client is gone
         server.wait()
 
 

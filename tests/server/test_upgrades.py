@@ -250,7 +250,9 @@ def documented(command_name: str) -> Iterator[str]:
 
 
 def run_command(line: str, folder: Path, **environment: str) -> None:
-    subprocess.run(["bash", "-euc", line], cwd=folder, env={**os.environ, **environment}, check=True)
+    """Runs a documented command on the same day as the others."""
+    environment = {**os.environ, "day": "2026-11-24", **environment}
+    subprocess.run(["bash", "-euc", line], cwd=folder, env=environment, check=True)
 
 
 def postgres_programs() -> str:
@@ -279,7 +281,7 @@ async def check_backup(url: str, back_up: Callable[[], None], restore: Callable[
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="no sqlite3 on the PATH")
 async def test_the_documented_backup_of_a_file_can_be_restored(tmp_path: Path) -> None:
-    (back_up,), (restore,) = documented("VACUUM INTO"), documented("cp backup.db")
+    (back_up,), (restore,) = documented("VACUUM INTO"), documented("rl-conductor.db-wal")
     url = f"sqlite:///{tmp_path / 'rl-conductor.db'}"
     await check_backup(url, lambda: run_command(back_up, tmp_path), lambda: run_command(restore, tmp_path))
 
