@@ -24,20 +24,20 @@ from rl_conductor_training.train.train import train
 from rl_conductor_training.train.warm_start.sft_data import Demonstration
 
 QUESTION = "What is 6 * 7?"
-STEPS, ROLLOUTS = 16, 16
+STEPS, ROLLOUTS = 20, 16
 GRPO = {
     "steps": STEPS,
     "questions": 1,
     "rollouts": ROLLOUTS,
     "micro_batch": 8,
-    "learning_rate": 2e-3,
+    "learning_rate": 1.5e-3,
     "warmup": 0.0,
     "schedule": "constant_with_warmup",
 }
 
 RECURSION = {
     "recursion": {"share": 0.5},
-    "grpo": GRPO | {"steps": 12, "questions": 2, "rollouts": 8},
+    "grpo": GRPO | {"steps": 12, "questions": 2, "rollouts": 8, "learning_rate": 2e-3},
 }
 """Settings that give one of two questions a second round, in which the model has to learn which answers to accept."""
 
@@ -47,7 +47,7 @@ def pool() -> WorkerPool:
 
 
 def config(folder: Path, **changed: Any) -> TrainConfig:
-    """Builds a configuration whose warm start has as many plans with the right worker as with the wrong one."""
+    """Builds a configuration whose warm start has two plans with the wrong worker, and one with the right one."""
     folder.mkdir(parents=True, exist_ok=True)
     model, tasks, plans = folder / "model", folder / "tasks.jsonl", folder / "plans.jsonl"
     if not model.exists():
@@ -81,7 +81,11 @@ def kill(home: Path, *, after: int, **changed: Any) -> None:
 
 
 def _demonstrations() -> list[Demonstration]:
-    steps = [Step(subtask="Solve the problem.", worker=name) for name in ("right", "wrong")]
+    steps = [
+        Step(subtask="Solve the problem.", worker="right"),
+        Step(subtask="Solve the problem.", worker="wrong"),
+        Step(subtask="Solve it.", worker="wrong"),
+    ]
     return [Demonstration(question=QUESTION, workflow=Workflow(steps=(step,))) for step in steps]
 
 

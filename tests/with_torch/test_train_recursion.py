@@ -226,7 +226,7 @@ def mean(finished: Trained, name: str, numbers: range) -> float:
 
 def test_grpo_learns_to_keep_right_answers(finished: Trained) -> None:
     assert mean(finished, "spoiled", range(1, 4)) > 0.4
-    assert mean(finished, "spoiled", range(9, 13)) < 0.1
+    assert mean(finished, "spoiled", range(9, 13)) < 0.25
     assert mean(finished, "kept", range(9, 13)) > mean(finished, "kept", range(1, 4))
 
 
