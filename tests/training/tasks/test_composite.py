@@ -7,7 +7,7 @@ import pytest
 
 from rl_conductor import ConfigError
 from rl_conductor.scoring import Sample, Split, split_of
-from rl_conductor_training.tasks.composite.islands import islands
+from rl_conductor_training.tasks.composite.islands import fact_phrase, islands
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.composite.templates import IN_FIGURES, IN_WORDS, IN_WORDS_HELDOUT, TEMPLATES
 from rl_conductor_training.tasks.groups import group_of
@@ -137,3 +137,24 @@ async def test_replies_are_scored_by_form_and_value(domain: str, reply: str, rig
 
 def test_templates_are_unique() -> None:
     assert len(set(TEMPLATES)) == len(TEMPLATES)
+
+
+def test_new_compositions_have_sequences_of_skills_or_pairs_that_training_does_not_contain() -> None:
+    samples = composite("heldout", size=24, new_compositions=True).samples
+    trained = {template.domain for template in TEMPLATES}
+    new = [sample for sample in samples if sample.domain not in trained]
+    pairs = [sample for sample in samples if sample.domain in trained]
+    assert {sample.domain for sample in new} == {"lookup+lookup", "lookup+lookup+write"}
+    assert all(len(names_in(sample)) == 2 for sample in pairs)
+    assert {split_of(name) for sample in samples for name in names_in(sample)} == {"heldout"}
+    assert not {sample.id for sample in samples} & {sample.id for sample in composite("heldout", size=24).samples}
+    with pytest.raises(ConfigError, match="needs the split heldout, not train"):
+        composite("train", new_compositions=True)
+
+
+def test_the_answer_of_a_pair_is_computed_from_the_facts_of_both_ships() -> None:
+    sample = composite("heldout", size=5, new_compositions=True).samples[4]
+    first, second = (next(ship for ship in islands().ships if ship.name == name) for name in names_in(sample))
+    (fact,) = [fact for fact in first.facts if f"the {fact_phrase(fact)} of" in sample.question]
+    divisor = int(re.findall(r"divided by (\d+)", sample.question)[0])
+    assert int(sample.answer) == (first.facts[fact] + second.facts[fact]) % divisor

@@ -11,6 +11,7 @@ validation has the templates of training, about other towns and ships. These two
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import cycle, islice
 
 from rl_conductor.errors import ConfigError
@@ -20,6 +21,7 @@ from rl_conductor_training.tasks.composite.templates import (
     ENTITY_NAMES,
     FACT,
     LOOK,
+    NEW_COMPOSITIONS,
     NUMBER,
     RELATED_NAMES,
     SMALL_FACTS,
@@ -53,6 +55,7 @@ def composite(
     depths: tuple[int, ...] = (1, 2, 3, 4),
     wordings: int = 1,
     contrasts: bool = False,
+    new_compositions: bool = False,
 ) -> Task:
     """Generates `size` questions of one split, cycling through its templates.
 
@@ -63,32 +66,38 @@ def composite(
         depths: depths to include.
         wordings: maximum number of wordings of each text; the held-out split has one.
         contrasts: ask everything twice, for figures and for words: contrast sets that differ in the last sentence.
+        new_compositions: ask for sequences of skills that training does not contain; the held-out split only.
 
     Raises:
-        ConfigError: the split does not exist, no template has any of these depths, or `wordings` is below 1.
+        ConfigError: the split does not exist, no template has any of these depths, `wordings` is below 1, or
+            `new_compositions` is set for another split.
     """
     if split not in SHARES:
         raise ConfigError(f"no split {split!r}: write one of {', '.join(SHARES)}")
     if wordings < 1:
         raise ConfigError(f"wordings must be at least 1, not {wordings}")
+    if new_compositions and split != "heldout":
+        raise ConfigError(f"new_compositions needs the split heldout, not {split}: training must not contain them")
+    templates_of_split = NEW_COMPOSITIONS if new_compositions else TEMPLATES
     sets = [
         templates
-        for templates in _contrast_sets(split, contrasts=contrasts)
+        for templates in _contrast_sets(templates_of_split, split, contrasts=contrasts)
         if all(template.depth in depths for template in templates)
     ]
     if not sets:
         raise ConfigError(f"no composite question has a depth of {depths!r}; depths are 1 to 4")
-    sampler = QuestionSampler(f"{split} {seed}", wordings=1 if split == "heldout" else wordings)
+    name = f"{split}-new" if new_compositions else split
+    sampler = QuestionSampler(f"{name} {seed}", wordings=1 if split == "heldout" else wordings)
     samples: list[Sample] = []
     for number, templates in islice(cycle(enumerate(sets)), size):
-        ids = [f"{split}-{seed}-{len(samples) + index}" for index in range(len(templates))]
+        ids = [f"{name}-{seed}-{len(samples) + index}" for index in range(len(templates))]
         samples += _generate_samples(templates, sampler, split, ids, group=f"template {number}")
-    return Task(f"composite:{split}", tuple(samples[:size]), _score)
+    return Task(f"composite:{name}", tuple(samples[:size]), _score)
 
 
-def _contrast_sets(split: Split, *, contrasts: bool) -> list[tuple[Template, ...]]:
+def _contrast_sets(all_templates: Sequence[Template], split: Split, *, contrasts: bool) -> list[tuple[Template, ...]]:
     """Groups the templates of a split that ask about the same subject; groups of one without `contrasts`."""
-    templates = [template for template in TEMPLATES if template.heldout == (split == "heldout")]
+    templates = [template for template in all_templates if template.heldout == (split == "heldout")]
     if not contrasts:
         return [(template,) for template in templates]
     return [(template, template.with_words) for template in templates if not template.in_words]
@@ -117,20 +126,22 @@ def _generate_samples(
 def _generate_question(template: Template, sampler: QuestionSampler, split: Split) -> tuple[str, int]:
     """Returns a question without its answer format, and the number that answers it."""
     a, b, m = sampler.randint(12, 97), sampler.randint(11, 99), sampler.randint(53, 99)
-    subject, value = _generate_subject(template, sampler, split)
+    subjects = _generate_subjects(template, sampler, split)
+    (subject, value), (other, other_value) = subjects[0], subjects[-1]
     if template.formula is None:
         wordings = NUMBER if template.skills == (WORD,) else FACT
         return sampler.choose_wording(wordings).format(subject=subject), value
-    question = sampler.choose_wording(template.formula.wordings).format(x=subject, a=a, b=b, m=m)
-    return question, template.formula.compute(Operands(value, a, b, m))
+    question = sampler.choose_wording(template.formula.wordings).format(x=subject, y=other, a=a, b=b, m=m)
+    return question, template.formula.compute(Operands(value, other_value, a, b, m))
 
 
-def _generate_subject(template: Template, sampler: QuestionSampler, split: Split) -> tuple[str, int]:
-    """Returns the noun phrase that a question is about, and its number."""
+def _generate_subjects(template: Template, sampler: QuestionSampler, split: Split) -> list[tuple[str, int]]:
+    """Returns the noun phrases that a question is about, with their numbers: one, or two of a pair."""
     if LOOK not in template.skills:
         number = sampler.randint(21, 99) if template.formula is None else sampler.randint(1_001, 9_999)
-        return str(number), number
-    entity = sampler.choice(_entities(template.kind, split))
+        return [(str(number), number)]
+    entities = _entities(template.kind, split)
+    entity = sampler.choice(entities)
     described, names = entity, ENTITY_NAMES[template.kind]
     if template.related:
         described, names = islands().town(entity.related_town), RELATED_NAMES[template.kind]
@@ -141,7 +152,12 @@ def _generate_subject(template: Template, sampler: QuestionSampler, split: Split
     ]
     fact = sampler.choice(facts)
     name = sampler.choose_wording(names).format(name=entity.name)
-    return f"the {fact_phrase(fact)} of {name}", described.facts[fact]
+    subjects = [(f"the {fact_phrase(fact)} of {name}", described.facts[fact])]
+    if template.paired:
+        second = sampler.choice([candidate for candidate in entities if candidate != entity])
+        name = sampler.choose_wording(names).format(name=second.name)
+        subjects.append((f"the {fact_phrase(fact)} of {name}", second.facts[fact]))
+    return subjects
 
 
 def _entities(kind: str, split: Split) -> list[Entity]:

@@ -31,9 +31,11 @@ NUMBER: Wordings = ("Consider the number {subject}.", "Take the number {subject}
 
 @dataclass(frozen=True)
 class Operands:
-    """The subject of a formula (`x`) and its random numbers."""
+    """The subjects of a formula (`x`, `y`) and its random numbers."""
 
     x: int
+    y: int
+    """The second subject of a pair; otherwise `x` again."""
     a: int
     b: int
     m: int
@@ -44,7 +46,7 @@ class Formula:
     """A calculation that is too long for a small model without a tool, with a result below 100."""
 
     wordings: Wordings
-    """Texts with the placeholders `{x}`, `{a}`, `{b}` and `{m}`."""
+    """Texts with the placeholders `{x}`, `{y}`, `{a}`, `{b}` and `{m}`."""
     compute: Callable[[Operands], int]
 
 
@@ -72,6 +74,10 @@ TWICE = Formula(
     ("Subtract {b} from twice {x}. Which remainder does the result leave when it is divided by {m}?",),
     lambda n: (2 * n.x - n.b) % n.m,
 )
+PAIR = Formula(
+    ("Add {x} to {y}. Which remainder does the sum leave when it is divided by {m}?",),
+    lambda n: (n.x + n.y) % n.m,
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,8 @@ class Template:
     """Kind of the named entity: `town` or `ship`."""
     related: bool = False
     """Whether it asks about the twin town or home port of the named entity."""
+    paired: bool = False
+    """Whether the formula takes the same fact of two entities."""
     heldout: bool = False
 
     @property
@@ -143,6 +151,15 @@ TEMPLATES = (
     Template((LOOK, LOOK, CALC, WORD), TWICE, kind="ship", related=True, heldout=True),
     Template((LOOK, LOOK, CALC, WORD), SUM, kind="ship", related=True, heldout=True),
 )
+NEW_COMPOSITIONS = (
+    Template((LOOK, LOOK), related=True, heldout=True),
+    Template((LOOK, LOOK), kind="ship", related=True, heldout=True),
+    Template((LOOK, LOOK, WORD), related=True, heldout=True),
+    Template((LOOK, LOOK, WORD), kind="ship", related=True, heldout=True),
+    Template((LOOK, LOOK, CALC), PAIR, kind="ship", paired=True, heldout=True),
+    Template((LOOK, LOOK, CALC, WORD), PAIR, kind="ship", paired=True, heldout=True),
+)
+"""Templates whose sequences of skills, or pairs of look-ups, training does not contain."""
 RELATED_NAMES: dict[str, Wordings] = {
     "town": ("the twin town of {name}", "the town that is twinned with {name}", "the twin of the town {name}"),
     "ship": ("the town that is the home port of the ship {name}",),
