@@ -7,6 +7,7 @@ import pytest
 
 from rl_conductor import ConfigError
 from rl_conductor.scoring import Sample, Split, split_of
+from rl_conductor_training.tasks.composite.handwritten import handwritten
 from rl_conductor_training.tasks.composite.islands import fact_phrase, islands
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.composite.templates import IN_FIGURES, IN_WORDS, IN_WORDS_HELDOUT, TEMPLATES
@@ -158,3 +159,27 @@ def test_the_answer_of_a_pair_is_computed_from_the_facts_of_both_ships() -> None
     (fact,) = [fact for fact in first.facts if f"the {fact_phrase(fact)} of" in sample.question]
     divisor = int(re.findall(r"divided by (\d+)", sample.question)[0])
     assert int(sample.answer) == (first.facts[fact] + second.facts[fact]) % divisor
+
+
+def test_handwritten_questions_name_only_heldout_entities_and_have_answers_that_a_small_writer_can_spell() -> None:
+    samples = handwritten().samples
+    assert [sum(sample.depth == depth for sample in samples) for depth in (1, 2, 3, 4)] == [9, 12, 9, 6]
+    for sample in samples:
+        assert {split_of(name) for name in names_in(sample)} <= {"heldout"}
+        assert bool(names_in(sample)) == ("lookup" in sample.domain)
+        assert sample.details["form"] == "figures" or re.fullmatch(r"[a-z]+(-[a-z]+)?", sample.answer)
+    assert len({group_of(sample) for sample in samples}) == len(samples)
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"),
+    [
+        (0, 7),
+        (3, 37 * 146 - 2219),
+        (9, 73 * 36),
+        (10, 2026 - 1990),
+        (27, 2000 - islands().town("Ostmarton").facts["year of foundation"]),
+    ],
+)
+def test_answers_of_handwritten_questions_are_those_of_the_facts(number: int, answer: int) -> None:
+    assert handwritten().samples[number].answer == str(answer)

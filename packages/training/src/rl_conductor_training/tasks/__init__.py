@@ -24,6 +24,7 @@ TASKS = {
     "composite": "rl_conductor_training.tasks.composite.questions:composite",
     "gpqa-diamond": "rl_conductor_training.tasks.datasets.multiple_choice:gpqa_diamond",
     "gsm8k": "rl_conductor_training.tasks.datasets.mathematics:gsm8k",
+    "handwritten": "rl_conductor_training.tasks.composite.handwritten:handwritten",
     "jsonl": "rl_conductor_training.tasks.datasets.jsonl:jsonl",
     "livecodebench": "rl_conductor_training.tasks.datasets.coding:livecodebench",
     "math-500": "rl_conductor_training.tasks.datasets.mathematics:math_500",

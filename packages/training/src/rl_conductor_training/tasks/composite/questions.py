@@ -92,7 +92,7 @@ def composite(
     for number, templates in islice(cycle(enumerate(sets)), size):
         ids = [f"{name}-{seed}-{len(samples) + index}" for index in range(len(templates))]
         samples += _generate_samples(templates, sampler, split, ids, group=f"template {number}")
-    return Task(f"composite:{name}", tuple(samples[:size]), _score)
+    return Task(f"composite:{name}", tuple(samples[:size]), score_answer)
 
 
 def _contrast_sets(all_templates: Sequence[Template], split: Split, *, contrasts: bool) -> list[tuple[Template, ...]]:
@@ -166,7 +166,7 @@ def _entities(kind: str, split: Split) -> list[Entity]:
     return [entity for entity in entities if split_of(entity.name) == split]
 
 
-async def _score(sample: Sample, text: str) -> Score:
+async def score_answer(sample: Sample, text: str) -> Score:
     """Compares the whole reply with number words, or the last number of its first line with figures.
 
     The lines after the first one may explain the result.
