@@ -1,4 +1,4 @@
-"""Formats pydantic validation errors as `path: message`, with messages that say what to write."""
+"""Formats pydantic validation errors as `path: message`; messages name a valid alternative."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def clean_message(text: str) -> str:
 
 
 def _message(kind: str, text: str, path: Sequence[int | str], model: type[BaseModel] | None) -> str:
-    """Returns what to write instead, for pydantic's type of an error and its message."""
+    """Returns the advice for pydantic's type of an error and its message."""
     if kind == UNKNOWN_FIELD:
         return _about_unknown(str(path[-1]), _find_model(model, path[:-1]))
     if kind == MISSING_FIELD:
@@ -90,7 +90,7 @@ def _message(kind: str, text: str, path: Sequence[int | str], model: type[BaseMo
 
 
 def _about_unknown(name: str, model: type[BaseModel] | None) -> str:
-    """Names what to write instead of an unknown field: the one that resembles it, or else one of all."""
+    """Suggests a name instead of an unknown field: the one that resembles it, or else one of all."""
     if model is None:
         return "there is no such setting"
     hints: Mapping[str, str] = getattr(model, "unknown_fields", {})

@@ -197,7 +197,7 @@ class MCPConnection:
         return error
 
     def _with_stderr(self, reason: str) -> str:
-        """Adds the end of what a program wrote to its stderr."""
+        """Adds the last lines of a program's stderr."""
         if self._stderr is None or self._stderr.closed:
             return reason
         end = self._stderr.seek(0, SEEK_END)

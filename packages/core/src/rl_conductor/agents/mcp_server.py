@@ -1,4 +1,4 @@
-"""`MCPServer`: a server of the Model Context Protocol whose tools a worker's model may call.
+"""`MCPServer`: the tools of a server of the Model Context Protocol, for a worker's model.
 
 The tools are listed before each reply of the worker. Names, descriptions and results come from the server, so they are
 untrusted: their size is bounded, the planner is not shown them, and no tool can take the name of another one.
@@ -155,7 +155,7 @@ class MCPTool:
     """A tool of an MCP server, with the name, description and schema that a model is shown."""
 
     def __init__(self, server: MCPServer, connection: MCPConnection, tool: Tool) -> None:
-        """Bounds what the server says about a tool.
+        """Bounds the server's description of a tool.
 
         Raises:
             ToolSourceError: its name is empty, or its schema too long.

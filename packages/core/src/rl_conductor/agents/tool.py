@@ -1,4 +1,4 @@
-"""`WorkerTool` and `ToolSource`: what a worker's model may call, and servers that offer several such tools."""
+"""`WorkerTool` and `ToolSource`: a tool of a worker's model, and servers that offer several of them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class OutputStream(io.TextIOWrapper):
             return super().write(text)
 
     def flush(self) -> None:
-        """Writes what is buffered."""
+        """Writes the buffered text."""
         with _output_errors():
             super().flush()
 

@@ -46,7 +46,7 @@ def answer_block(rounds: Sequence[Round]) -> GuardrailCheck | None:
 
 
 def withheld_request(request: Request) -> Request:
-    """Returns what traces contain of a request that was refused or not checked."""
+    """Returns the part of a refused or unchecked request that traces may contain."""
     return request.model_copy(update={"messages": (Message.user(WITHHELD),)})
 
 

@@ -66,7 +66,7 @@ class Run(RunState):
         return raise_if_unanswered(trace, ends_run=ends_run)
 
     def _interrupted_round(self) -> Round | None:
-        """Drops what the policy does not allow of the previous rounds, and returns the last of the others to resume."""
+        """Drops previous rounds that the policy does not allow, and returns the last of the others to resume."""
         self.rounds, self.dropped = resumable_rounds(self.rounds, self.first_space, self.rules, self.planner.card)
         return self.rounds.pop() if self.rounds else None
 

@@ -1,4 +1,4 @@
-"""`Guardrail`: the interface of checks, what they are given, and their verdicts."""
+"""`Guardrail`: the interface of checks, their inputs, and their verdicts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ Verdict = Allow | Redact | Replace | Refuse
 
 @dataclass(kw_only=True, eq=False)
 class Guardrail(ABC):
-    """A check of what goes into a run and of what comes out of it. Subclasses implement `check`."""
+    """A check of the inputs and outputs of a run. Subclasses implement `check`."""
 
     name: str
     """Its name in traces and errors."""

@@ -1,4 +1,4 @@
-"""`GroundednessGuardrail`: a model judges whether the answer is supported by what it was written from."""
+"""`GroundednessGuardrail`: a model judges whether the answer is supported by its sources."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class PresidioGuardrail(Guardrail):
             )
 
     async def check(self, content: Content) -> Verdict:
-        """Redacts or refuses what is found; the reason names its kinds."""
+        """Redacts or refuses personal data; the reason names its kinds."""
         if self.attachments == "refuse" and (content.images or content.files):
             return Refuse("images and files can't be checked for personal data")
         return await asyncio.to_thread(self._check, content.texts)

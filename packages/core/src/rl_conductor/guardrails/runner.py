@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Subject(Generic[T]):
-    """A value whose texts are checked at one stage, and what guardrails may compare them with."""
+    """A value with texts to check at one stage, and the texts to compare them with."""
 
     stage: Stage
     value: T
@@ -44,7 +44,7 @@ class Subject(Generic[T]):
         return self.value if isinstance(self.value, Message) else None
 
     def content(self, call: CallModel) -> Content:
-        """Returns what guardrails are given."""
+        """Returns the input of the guardrails."""
         parts = [part for message in self.messages for part in message.content]
         return Content(
             stage=self.stage,

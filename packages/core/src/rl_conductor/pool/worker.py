@@ -140,7 +140,7 @@ def _to_model(model_or_name: object) -> object:
 
 
 def _not_a_model(thing: object) -> str:
-    """Says what is wrong with a value that is not a model."""
+    """Explains why a value is not a model."""
     members = ("name", "capabilities", "price", "complete", "stream", "aclose")
     missing = [member for member in members if not hasattr(thing, member)]
     if "complete" not in missing:

@@ -74,7 +74,7 @@ class Limits(Value):
     @model_validator(mode="wrap")
     @classmethod
     def _explain_errors(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Words the errors like those of other configuration mistakes: they say what to write."""
+        """Words the errors like those of other configuration mistakes, with a valid alternative."""
         try:
             return validate(values)
         except ValidationError as error:
@@ -98,7 +98,7 @@ class Limits(Value):
 
 
 def _explained(error: ValidationError) -> list[InitErrorDetails]:
-    """Lists the errors of `Limits` with messages that say what to write."""
+    """Lists the errors of `Limits` with messages that name a valid value."""
     details = error.errors(include_url=False, include_context=False)
     messages = [problem.message for problem in field_errors(error, model=Limits)]
     explained: list[InitErrorDetails] = []
@@ -110,7 +110,7 @@ def _explained(error: ValidationError) -> list[InitErrorDetails]:
 
 
 def _expectation(path: tuple[int | str, ...], error: str) -> str | None:
-    """Says what may be written for the limit at `path`; `None` if there is no such limit."""
+    """Describes the valid values of the limit at `path`; `None` if there is no such limit."""
     name = path[0] if path else None
     if name not in Limits.model_fields:
         return None

@@ -94,7 +94,7 @@ STATUS_ERRORS: dict[int, type[RunError]] = {
 
 
 def to_langchain_error(error: RunError) -> RunError:
-    """Returns the error as one of LangChain's as well, so that its middleware and fallbacks know what to retry.
+    """Returns the error as one of LangChain's as well, so that its middleware and fallbacks retry the right ones.
 
     The kind is that of the last call to each worker. If they failed in different ways, it says only whether all of them
     are worth a retry.

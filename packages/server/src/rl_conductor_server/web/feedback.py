@@ -1,4 +1,4 @@
-"""The feedback on a run's page: what is shown, and the form with thumbs."""
+"""The feedback on a run's page, and the form with thumbs."""
 
 from __future__ import annotations
 

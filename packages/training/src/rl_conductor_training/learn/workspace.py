@@ -1,4 +1,4 @@
-"""The folder of a learning run, and the pool and planner whose replies are cached in it."""
+"""The folder of a learning run, and the pool and planner with replies cached in it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Pool = WorkerPool | Mapping[str, AnyWorker] | Path | str
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder, and the pool and planner whose replies are cached there."""
+    """The folder, and the pool and planner with replies cached there."""
 
     folder: Path
     pool_file: Path | None
@@ -71,7 +71,7 @@ class Workspace:
 
 
 def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspace:
-    """Opens the folder of a learning run, with the pool whose replies are cached there."""
+    """Opens the folder of a learning run, with a pool that caches its replies there."""
     pool_file: Path | None = None
     versions: dict[str, str] = {}
     access: AccessMode = "binary"

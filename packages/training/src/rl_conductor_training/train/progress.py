@@ -1,4 +1,4 @@
-"""Reports what a training run is doing between the metrics of its steps."""
+"""Reports the current activity of a training run between the metrics of its steps."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class TrainingSetup:
         return self._build_instances(task, len(task.samples))
 
     def estimate(self) -> CostEstimate:
-        """Estimates what the whole run costs."""
+        """Estimates the cost of the whole run."""
         count = len(self.validation_instances)
         return estimate_training(self.config, self.pool, self.task.samples, validation_questions=count)
 

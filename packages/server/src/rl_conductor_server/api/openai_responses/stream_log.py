@@ -1,4 +1,4 @@
-"""Stores what streamed responses send, so that their streams can be resumed; see `resumption`.
+"""Stores the pieces of streamed responses, so that their streams can be resumed; see `resumption`.
 
 Only the pieces of the answer and the progress reports are stored: all other events follow from them and the trace.
 """

@@ -65,7 +65,7 @@ class ResponseStore:
         self._write_queue.add(lambda connection: connection.execute(statement))
 
     def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece], *, replaces_earlier: bool) -> None:
-        """Stores what a stream has sent, after `position` earlier pieces.
+        """Stores the pieces that a stream has sent, after `position` earlier ones.
 
         With `replaces_earlier`, the pieces of an earlier attempt at the run are deleted.
         """
@@ -81,7 +81,7 @@ class ResponseStore:
         self._write_queue.add(write)
 
     async def list_pieces(self, run: str, *, after: int) -> list[StreamPiece]:
-        """Returns what a stream has sent, but for the first `after` pieces."""
+        """Returns the pieces that a stream has sent, but for the first `after`."""
         await self._write_queue.flush()
         query = select(response_events.c.body).where(response_events.c.run == run, response_events.c.position >= after)
         rows = (await self._reader.execute(query.order_by(response_events.c.position))).scalars()

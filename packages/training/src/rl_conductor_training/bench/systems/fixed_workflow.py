@@ -53,7 +53,7 @@ class Rule(BaseModel):
 
 
 class Rules(SystemEntry):
-    """Chooses the workflow by the first rule whose pattern the question contains."""
+    """Chooses the workflow of the first rule with a pattern that the question contains."""
 
     kind: Literal["rules"]
     roles: dict[str, Role] = Field(min_length=1)

@@ -27,5 +27,5 @@ class NearestExamples:
         )
 
     def apply(self, conductor: Conductor) -> Conductor:
-        """Returns a copy whose planner is shown the examples."""
+        """Returns a copy with a planner that is shown the examples."""
         return conductor.replaced(planner=replace(conductor.planner, examples=self.examples or 3))

@@ -155,7 +155,7 @@ def merge_stored_runs(runs: StoredRuns, folder: Path, *, update: bool) -> tuple[
 
 
 def stored_run(trace: Trace, feedback_key: str | None = None) -> StoredRun:
-    """Extracts what can be learned from a run."""
+    """Extracts the training data of a run."""
     request, round_ = trace.request, trace.rounds[0] if trace.rounds else None
     score, outcome = _score(trace.feedback, feedback_key)
     outcome = _problem(trace, round_) or outcome

@@ -1,4 +1,4 @@
-"""Measured costs of calls, and what a set of workflows costs when equal steps run once."""
+"""Measured costs of calls, and the cost of a set of workflows when equal steps run once."""
 
 from __future__ import annotations
 
