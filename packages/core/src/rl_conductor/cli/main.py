@@ -163,7 +163,7 @@ def rl_conductor(
       rl-conductor plan "..."                 show the plan without running it
       rl-conductor --env-file .env ask "..."  with the keys of a file
 
-    Exit codes: 0 an answer, 1 no answer, 2 an invalid command or file, 130 Ctrl-C.
+    Exit codes: 0 an answer, 1 no answer, 2 an invalid command or file, 130 Ctrl-C, 143 SIGTERM.
     """
     if env_file is not None:
         load_env_file(env_file)
