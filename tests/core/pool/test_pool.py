@@ -206,6 +206,7 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
         ('[workers.a]\nmodel = "embedded:smollm2-135m"\noptions = { contxt = 1 }', "there is no option 'contxt'"),
         ('[workers.a]\nmodel = "ollama:x"\naccuracy = { math = 91 }', "accuracy.math: .* less than or equal to 1"),
         ('[workers.a]\nmodel = "olama:x"', "did you mean 'ollama:x'"),
+        ('[workers.a]\nmodel = "gpt-6-sol"', r"did you mean 'openai:gpt-6-sol'\?"),
         ("[workers.a", "is not TOML"),
         ('[workers."a\\nb"]\nmodel = "ollama:x"', r"a worker is named 'a\\nb'; write a name of letters"),
         (

@@ -37,6 +37,6 @@ def options_of(command: Any) -> set[str]:
 def reject_misplaced_env_file(ctx: Any, command: Any, name: str, args: list[str]) -> None:
     """Fails if `--env-file`, an option of the program, follows the name of a command that does not have it."""
     before_separator = args[: args.index("--")] if "--" in args else args
-    found = any(word == ENV_FILE or word.startswith(f"{ENV_FILE}=") for word in before_separator)
-    if found and not ctx.resilient_parsing and ENV_FILE not in options_of(command):
+    is_present = any(word == ENV_FILE or word.startswith(f"{ENV_FILE}=") for word in before_separator)
+    if is_present and not ctx.resilient_parsing and ENV_FILE not in options_of(command):
         ctx.fail(f"{ENV_FILE} stands before the command: rl-conductor {ENV_FILE} FILE {name} ...")

@@ -41,6 +41,8 @@ PROVIDERS = {
     "xai": "rl_conductor.models.openai.services:XAIModel",
 }
 """The providers of this package: their names and `module:class`, or a function that creates the model."""
+VENDOR_PREFIXES = {"gpt-": "openai", "claude-": "anthropic", "gemini-": "google"}
+"""The beginnings of vendors' model names, and the provider that a name without one lacks."""
 
 
 @cache
@@ -62,10 +64,10 @@ def model(name: str, **options: Any) -> Model:
         ConfigError: the provider is unknown, or its library or key is missing; the message says what to do.
     """
     provider, colon, rest = name.partition(":")
-    known = provider in PROVIDERS or provider in providers()
-    if known and not rest:
+    is_provider = provider in PROVIDERS or provider in providers()
+    if is_provider and not rest:
         raise ConfigError(f"no model {name!r}: {provider} is a provider; name one of its models as '{provider}:MODEL'")
-    if not colon or not known:
+    if not colon or not is_provider:
         raise ConfigError(f"no model {name!r}: {expected_providers(name)}")
     instance: Model = adapter(provider)(rest, **options)
     return instance
@@ -76,6 +78,8 @@ def expected_providers(name: str) -> str:
     provider, colon, rest = name.partition(":")
     names = sorted(providers())
     similar = get_close_matches(provider, names, 1, 0.8) if colon else []
+    if not colon:
+        similar, rest = [vendor for start, vendor in VENDOR_PREFIXES.items() if name.startswith(start)], name
     hint = f"; did you mean '{similar[0]}:{rest}'?" if similar else ""
     return f"write 'provider:model' with a provider of {', '.join(names)}{hint}"
 

@@ -17,11 +17,11 @@ def describe_option_error(error: TypeError, adapter: Any) -> str:
     unexpected = UNEXPECTED.search(str(error))
     if unexpected is None:
         return str(error)
-    name, known = unexpected[1], option_names(adapter)
-    similar = get_close_matches(name, known, 1)
+    name, names = unexpected[1], option_names(adapter)
+    similar = get_close_matches(name, names, 1)
     if similar:
         return f"there is no option {name!r}; did you mean {similar[0]!r}?"
-    return f"there is no option {name!r}" + (f"; write one of {', '.join(known)}" if known else "")
+    return f"there is no option {name!r}" + (f"; write one of {', '.join(names)}" if names else "")
 
 
 def option_names(adapter: Any) -> list[str]:
