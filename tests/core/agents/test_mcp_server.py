@@ -249,7 +249,9 @@ async def test_secrets_are_sent_to_the_server_only(shop: mcp_shop.Site) -> None:
 
 
 async def test_a_missing_program_is_named() -> None:
-    with pytest.raises(ToolSourceError, match=r"MCP server no-such-program: .*No such file"):
+    with pytest.raises(
+        ToolSourceError, match=r"MCP server no-such-program: there is no program 'no-such-program'; install it"
+    ):
         await MCPServer(["no-such-program"]).list_tools()
 
 

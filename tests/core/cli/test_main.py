@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import Result
 
+from rl_conductor.cli.add_ons import install_command
 from rl_conductor.cli.main import COMMANDS as COMMANDS_OF_THE_CORE
 from rl_conductor.cli.reference import reference
 
@@ -20,6 +22,11 @@ Cli = Callable[..., Result]
 
 COMMANDS = ("ask", "plan", "run", "pool", "models", "trace", "doctor")
 HEAVY = ("openai", "anthropic", "google.genai", "httpx", "httpx2", "xllamacpp", "transformers", "huggingface_hub")
+
+
+def shown(result: Result) -> str:
+    """What was printed to stderr, without the lines and the frame of the box around it."""
+    return " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_version_is_that_of_the_package(cli: Cli) -> None:
@@ -48,6 +55,25 @@ def test_a_misspelled_command_gets_similar_names(cli: Cli) -> None:
     assert "Did you mean" not in cli("frobnicate").stderr
 
 
+def test_a_question_without_quotes_gets_the_advice_to_quote_it(cli: Cli) -> None:
+    result = cli("ask", "What", "is", "rain")
+
+    assert result.exit_code == 2
+    assert "unexpected extra argument(s) (is rain). Write the question in quotes." in shown(result)
+
+
+def test_a_pool_file_without_its_option_gets_the_option(cli: Cli) -> None:
+    assert "Did you mean '--pool pool.toml'?" in shown(cli("pool", "pool.toml"))
+
+
+def test_an_env_file_after_the_command_is_told_its_place(cli: Cli) -> None:
+    result = cli("ask", "--env-file", ".env", "What is rain?")
+
+    assert result.exit_code == 2
+    assert "--env-file stands before the command: rl-conductor --env-file FILE ask" in shown(result)
+    assert "stands before" not in shown(cli("pool", "--", "--env-file"))
+
+
 def test_the_reference_is_what_the_command_line_says_now() -> None:
     written = Path(__file__).parents[3] / "docs" / "cli.md"
 
@@ -62,10 +88,16 @@ def test_help_imports_no_vendor(command: str) -> None:
     assert json.loads(loaded.stdout) == []
 
 
+def installed_from(origin: str | None) -> Callable[[str], SimpleNamespace]:
+    """A distribution whose `direct_url.json` is `origin`."""
+    return lambda _: SimpleNamespace(read_text=lambda _: origin)
+
+
 def test_a_command_whose_package_is_missing_is_listed_and_says_what_to_install(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rl_conductor.cli.main.installed_commands", lambda: COMMANDS_OF_THE_CORE)
+    monkeypatch.setattr("rl_conductor.cli.add_ons.distribution", installed_from(None))
 
     assert "Not installed: pip install rl-conductor-server" in " ".join(cli("--help").stdout.split())
     result = cli("serve", "--port", "9000")
@@ -74,6 +106,20 @@ def test_a_command_whose_package_is_missing_is_listed_and_says_what_to_install(
     assert (
         result.stderr == "error: 'serve' comes with the package rl-conductor-server: pip install rl-conductor-server\n"
     )
+
+
+def test_in_a_checkout_a_missing_package_is_installed_from_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "packages" / "server").mkdir(parents=True)
+    (tmp_path / "packages" / "server" / "pyproject.toml").touch()
+    origin = json.dumps({"url": (tmp_path / "packages" / "core").as_uri(), "dir_info": {"editable": True}})
+    monkeypatch.setattr("rl_conductor.cli.add_ons.distribution", installed_from(origin))
+
+    assert install_command("rl-conductor-server") == f"pip install -e {tmp_path / 'packages' / 'server'}"
+    monkeypatch.chdir(tmp_path)
+    assert install_command("rl-conductor-server") == f"pip install -e {Path('packages', 'server')}"
+    assert install_command("rl-conductor-training") == "pip install rl-conductor-training"
 
 
 def test_a_command_of_another_package_joins_by_its_entry_point(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

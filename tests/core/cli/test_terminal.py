@@ -139,6 +139,48 @@ def test_sigterm_says_what_was_spent(command: str, pool: Pool) -> None:
     assert "error: interrupted; spent so far: " in settled(opened.shown)
 
 
+def test_sigterm_while_planning_says_what_was_spent(command: str, pool: Pool) -> None:
+    with terminal(command, "plan", "--pool", pool(planner="hang"), "What is rain?") as opened:
+        opened.until("planning with openai:hang")
+        opened.process.send_signal(signal.SIGTERM)
+        assert opened.end() == 143
+
+    assert "error: interrupted; spent so far: " in settled(opened.shown)
+
+
+def test_sigterm_ends_a_program_in_the_background_of_a_script_where_ctrl_c_is_ignored(command: str, pool: Pool) -> None:
+    script = 'trap "" INT; exec "$0" ask --pool "$1" "What is rain?"'
+    with terminal("sh", "-c", script, command, pool("stall", planner="plan-one")) as opened:
+        opened.until("You said: ")
+        opened.process.send_signal(signal.SIGINT)
+        opened.process.send_signal(signal.SIGTERM)
+        assert opened.end() == 143
+
+    assert "Traceback" not in opened.shown
+    assert "error: interrupted; spent so far: " in settled(opened.shown)
+
+
+def test_sigterm_ends_a_chat_and_says_what_was_spent(command: str, pool: Pool) -> None:
+    with terminal(command, "chat", "--pool", pool("stall", planner="plan-one")) as opened:
+        opened.until("> ")
+        opened.type("What is rain?\n")
+        opened.until("You said: ")
+        opened.process.send_signal(signal.SIGTERM)
+        assert opened.end() == 143
+
+    assert "Traceback" not in opened.shown
+    assert re.search(r"0 answers · 110 tokens · at least \$0.00028", settled(opened.shown))
+
+
+def test_sigterm_ends_a_chat_that_waits_for_a_question(command: str, pool: Pool) -> None:
+    with terminal(command, "chat", "--pool", pool("stall", planner="plan-one")) as opened:
+        opened.until("> ")
+        opened.process.send_signal(signal.SIGTERM)
+        assert opened.end() == 143
+
+    assert "Traceback" not in opened.shown
+
+
 def test_a_chat_goes_on_after_ctrl_c(command: str, pool: Pool) -> None:
     with terminal(command, "chat", "--pool", pool("stall", planner="plan-one")) as opened:
         opened.until("> ")

@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +20,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config import discovery
 from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, discover
 from rl_conductor.config.profiles import ProfileName
+from rl_conductor.config.server_models import list_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.planning.planner import Planner
 from rl_conductor.types import FREE, Card
@@ -210,13 +212,46 @@ def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_named_server_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1.*start the server or unset"):
+    with pytest.raises(ConfigError, match=r"127\.0\.0\.1:1.*can't be reached .*; start the server, or unset"):
         discover({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"HTTP/1.1 401 -\r\ncontent-length: 0\r\n\r\n", "status 401; set OPENAI_API_KEY to a key of this server"),
+        (b"HTTP/1.1 404 -\r\ncontent-length: 0\r\n\r\n", "status 404; an address often ends in '/v1'"),
+        (b"HTTP/1.1 503 -\r\ncontent-length: 0\r\n\r\n", "status 503; try again later"),
+        (b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n<html>", "its answer lists no models; an address often ends"),
+    ],
+)
+def test_a_named_server_that_lists_no_models_says_why(answer: bytes, says: str) -> None:
+    with (
+        listening(lambda client: client.sendall(answer)) as address,
+        pytest.raises(ConfigError, match=f"OPENAI_BASE_URL is '{address}', .*{says}.*, or unset"),
+    ):
+        discover({"OPENAI_BASE_URL": address})
+
+
+def test_a_named_server_gets_more_time_than_one_that_may_be_on_this_machine() -> None:
+    body = b'{"data": [{"id": "x"}]}'
+
+    def answer_late(client: socket.socket) -> None:
+        time.sleep(0.7)
+        client.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + body)
+
+    with listening(answer_late) as address:
+        assert list_server_models(address) == []
+    with listening(answer_late) as address:
+        assert list(discover({"OPENAI_BASE_URL": address}).pool) == ["x"]
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:
     with pytest.raises(ConfigError, match=r"'http://127\.0\.0\.1:1/v1'"):
         discover({"OPENAI_BASE_URL": "http://me:pass-word@127.0.0.1:1/v1"})
+    with pytest.raises(ConfigError) as without_port:
+        discover({"OPENAI_BASE_URL": "http://me:pass-word@127.0.0.1/v1"})
+    assert "pass-word" not in str(without_port.value)
 
 
 def test_a_key_with_a_line_break_behind_it_is_one() -> None:
@@ -233,7 +268,7 @@ def test_a_key_is_not_taken_where_a_redirect_leads() -> None:
         client.sendall(f"HTTP/1.1 302 -\r\nlocation: {other}/models\r\ncontent-length: 0\r\n\r\n".encode())
 
     with listening(lambda _: None, heard) as other, listening(send_on, heard) as address:
-        assert discovery.list_server_models(address, key="sk-1") == []
+        assert list_server_models(address, key="sk-1") == []
     request, followed = heard
     assert b"sk-1" in request
     assert b"sk-1" not in followed

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import openai
@@ -13,7 +16,7 @@ import pytest
 
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
-from rl_conductor.errors import BadRequestError, ConfigError, ContextLengthError, RateLimitError
+from rl_conductor.errors import BadRequestError, ConfigError, ContextLengthError, ModelError, RateLimitError
 from rl_conductor.models import model
 from rl_conductor.models.base import Capabilities, collect
 from rl_conductor.models.openai.adapter import OpenAIModel
@@ -60,6 +63,59 @@ def test_a_server_of_ones_own_needs_no_key_and_costs_nothing(name: str) -> None:
     made = model(name)
     assert made.name == name
     assert made.price == FREE
+
+
+@contextmanager
+def posting(status: int, content_type: str, body: bytes) -> Iterator[str]:
+    """The address of a server with this reply to each request."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.send_header("content-type", content_type)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type", "body", "says"),
+    [
+        (404, "application/json", b'{"detail":"Not Found"}', r"status 404 from ADDRESS \(.* '/v1'\): Not Found"),
+        (404, "text/plain", b"404 page not found", r"status 404 from ADDRESS \(.* '/v1'\): 404 page not found"),
+        (200, "text/html", b"<html></html>", r"a web page came instead of a reply from ADDRESS \(base_url often"),
+        (404, "application/json", b'{"error":{"message":"no model echo"}}', "openai:echo: no model echo$"),
+    ],
+)
+async def test_a_base_url_without_its_path_is_explained(status: int, content_type: str, body: bytes, says: str) -> None:
+    with posting(status, content_type, body) as address:
+        made = OpenAIModel("echo", base_url=address)
+        with pytest.raises(ModelError, match=says.replace("ADDRESS", address)):
+            await made.complete(HELLO)
+        with pytest.raises(ModelError, match=says.replace("ADDRESS", address)):
+            await collect(made.stream(HELLO))
+        await made.aclose()
+
+
+async def test_an_address_with_its_version_is_not_doubted() -> None:
+    with (
+        posting(404, "text/plain", b"nothing here") as address,
+        pytest.raises(BadRequestError, match=f"status 404 from {address}/v1: nothing here"),
+    ):
+        await asked(OpenAIModel("echo", base_url=f"{address}/v1"))
 
 
 async def test_the_key_of_the_environment_goes_to_no_other_address(

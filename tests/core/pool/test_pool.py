@@ -180,7 +180,7 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
         ("[workers.a]\n", 'workers.a.model: missing; write model = "openai:'),
         ("", r"workers: missing; write a table \[workers.NAME\] for each worker"),
         ("workers = 1", "workers: "),
-        ("[workers]\n", "at least one worker"),
+        ("[workers]\n", r"is wrong: a pool needs at least one worker; write a table \[workers.NAME\]"),
         (
             '[workers.a]\nmodel = "ollama:x"\nstrenghts = "typo"',
             "workers.a.strenghts: there is no such setting; did you mean 'strengths'",
@@ -195,7 +195,18 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
         ('[workers.a]\nmodel = "ollama:x"\naccuracy = { math = "good" }', "workers.a.accuracy.math"),
         ('[workers.a]\nmodel = "nonsense"', "no model 'nonsense'"),
         ('[workers.a]\nmodel = "ollama:x"\noptions = { api_key = "sk-1" }', "options.api_key is not allowed in a file"),
-        ('[workers.a]\nmodel = "ollama:x"\noptions = { bas_url = "x" }', "invalid options: .*bas_url"),
+        (
+            '[workers.a]\nmodel = "ollama:x"\noptions = { bas_url = "x" }',
+            "no option 'bas_url'; did you mean 'base_url'",
+        ),
+        (
+            '[workers.a]\nmodel = "ollama:x"\noptions = { colour = 1 }',
+            "ollama:x: invalid options: there is no option 'colour'; write one of base_url, price, ",
+        ),
+        ('[workers.a]\nmodel = "embedded:smollm2-135m"\noptions = { contxt = 1 }', "there is no option 'contxt'"),
+        ('[workers.a]\nmodel = "ollama:x"\naccuracy = { math = 91 }', "accuracy.math: .* less than or equal to 1"),
+        ('[workers.a]\nmodel = "olama:x"', "did you mean 'ollama:x'"),
+        ('[workers.a]\nmodel = "gpt-6-sol"', r"did you mean 'openai:gpt-6-sol'\?"),
         ("[workers.a", "is not TOML"),
         ('[workers."a\\nb"]\nmodel = "ollama:x"', r"a worker is named 'a\\nb'; write a name of letters"),
         (

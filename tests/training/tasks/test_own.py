@@ -85,6 +85,15 @@ def test_the_error_says_what_is_wrong(write: Write, name: str, says: str) -> Non
         load_task(name)
 
 
+def test_the_name_of_a_file_says_whether_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"no task 'questions\.jsonl': there is no such file"):
+        load_task("questions.jsonl")
+    (tmp_path / "questions.jsonl").touch()
+    with pytest.raises(ConfigError, match=r"no task 'questions\.jsonl': write 'jsonl:questions\.jsonl' for the file"):
+        load_task("questions.jsonl")
+
+
 def test_unknown_options_are_reported_with_those_of_the_function(write: Write) -> None:
     with pytest.raises(ConfigError, match=r"unexpected keyword argument 'most'; it takes \(first=2\)"):
         load_task("tasks_of_ann:capitals", most=1)

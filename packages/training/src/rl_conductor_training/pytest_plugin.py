@@ -107,10 +107,13 @@ def _check(item: pytest.Item, folder: str | Path, questions: Task | str | Path, 
     from rl_conductor.errors import ConductorError  # noqa: PLC0415
     from rl_conductor_training.evals.regression import compare_with_record  # noqa: PLC0415 - imports scipy
 
+    problem = ""
     try:
         comparison = run_sync(compare_with_record(folder, questions, **options))
     except ConductorError as error:
-        pytest.fail(f"{folder} can't be compared with its record: {error}", pytrace=False)
+        problem = f"{folder} can't be compared with its record: {error}"
+    if problem:  # not in the handler, where pytest would print the reason twice
+        pytest.fail(problem, pytrace=False)
     item.user_properties.append((PROPERTY, comparison.report))
     if comparison.is_worse:
         pytest.fail(comparison.report, pytrace=False)

@@ -217,6 +217,8 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return f"no reply within {CONNECT_TIMEOUT:g} s"
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"there is no program {str(error.filename)!r}; install it, or write its full path"
     return " ".join(str(error).split())[:MAX_ERROR_LENGTH] or type(error).__name__
 
 

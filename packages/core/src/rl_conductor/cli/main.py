@@ -20,9 +20,11 @@ import typer
 from typer.core import TyperGroup
 
 from rl_conductor.cli import streams
+from rl_conductor.cli.add_ons import ADD_ONS, install_command
 from rl_conductor.cli.env_file import load_env_file
 from rl_conductor.cli.output import console
 from rl_conductor.cli.streams import FAILURE
+from rl_conductor.cli.usage_hints import HintingCommand, reject_misplaced_env_file
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
 
 USAGE_ERROR = 2
@@ -41,22 +43,6 @@ COMMANDS = {
     "doctor": "rl_conductor.cli.commands.doctor:doctor",
 }
 """The commands of this package."""
-SERVER, TRAINING = "rl-conductor-server", "rl-conductor-training"
-ADD_ONS = {
-    "serve": SERVER,
-    "worker": SERVER,
-    "runs": SERVER,
-    "show": SERVER,
-    "audit": SERVER,
-    "keys": SERVER,
-    "routes": SERVER,
-    "audit-spend": SERVER,
-    "bench": TRAINING,
-    "calibrate": TRAINING,
-    "learn": TRAINING,
-    "train": TRAINING,
-}
-"""Commands of our other packages. They are listed even if their package is not installed."""
 
 
 @cache
@@ -87,7 +73,10 @@ class Cli(TyperGroup):
             similar = get_close_matches(args[0], names)
             if similar:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, similar))}?")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            reject_misplaced_env_file(ctx, command, args[0], rest)
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command and turns our errors into one line and an exit code."""
@@ -107,7 +96,7 @@ def load_command(name: str) -> Any:
         command = typer.main.get_command(target)
     else:
         wrapper = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
-        wrapper.command(name)(target)
+        wrapper.command(name, cls=HintingCommand)(target)
         command = typer.main.get_command(wrapper)
     command.name = name
     return command
@@ -115,9 +104,9 @@ def load_command(name: str) -> Any:
 
 def _missing_command(name: str, package: str) -> Any:
     def command() -> None:
-        raise ConfigError(f"'{name}' comes with the package {package}: pip install {package}")
+        raise ConfigError(f"'{name}' comes with the package {package}: {install_command(package)}")
 
-    command.__doc__ = f"Not installed: pip install {package}"
+    command.__doc__ = f"Not installed: {install_command(package)}"
     wrapper = typer.Typer(add_completion=False)
     wrapper.command(name, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(command)
     return typer.main.get_command(wrapper)
@@ -163,7 +152,7 @@ def rl_conductor(
       rl-conductor plan "..."                 show the plan without running it
       rl-conductor --env-file .env ask "..."  with the keys of a file
 
-    Exit codes: 0 an answer, 1 no answer, 2 an invalid command or file, 130 Ctrl-C.
+    Exit codes: 0 an answer, 1 no answer, 2 an invalid command or file, 130 Ctrl-C, 143 SIGTERM.
     """
     if env_file is not None:
         load_env_file(env_file)

@@ -54,7 +54,7 @@ def run_and_print(
 
     Raises:
         ConductorError: nothing was run.
-        typer.Exit: there is no answer, or Ctrl-C.
+        typer.Exit: there is no answer, or Ctrl-C or SIGTERM.
     """
     path = check_writable(output.save) if output.save else None
     with export_telemetry():
@@ -96,6 +96,8 @@ def terminate_as_interrupt() -> Iterator[Callable[[], bool]]:
 
     def interrupt(number: int, _: FrameType | None) -> None:
         received.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell script
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     previous = signal.signal(signal.SIGTERM, interrupt)
@@ -110,9 +112,9 @@ def make_plan(conductor: Conductor, request: Request) -> PlanRecord:
 
     Raises:
         ConductorError: the request can't be planned.
-        typer.Exit: Ctrl-C.
+        typer.Exit: Ctrl-C or SIGTERM.
     """
-    with watch_run(conductor.planner.model.name) as watcher:
+    with watch_run(conductor.planner.model.name) as watcher, terminate_as_interrupt() as was_terminated:
         work = _run_until_closed(conductor, lambda show: conductor.plan(request, on_event=show), watcher)
         try:
             return asyncio.run(work)
@@ -120,7 +122,7 @@ def make_plan(conductor: Conductor, request: Request) -> PlanRecord:
             pass
     if watcher.trace is not None:
         console.fail(f"interrupted; {usage_summary(watcher.trace)}")
-    raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(TERMINATED if was_terminated() else INTERRUPTED)
 
 
 async def _run(conductor: Conductor, request: Request, workflow: Workflow | None, show: Listener) -> Trace:

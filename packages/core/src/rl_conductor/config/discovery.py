@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from rl_conductor.config.learned_folder import (
     trained_planner,
 )
 from rl_conductor.config.profiles import Profile
+from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.guardrails.entry import build_guardrails
@@ -40,8 +40,6 @@ MAX_SERVER_MODELS = 7
 """Maximum number of models used from one server; the paper's pool has the same size."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Hosts with models that are free of charge, because the user runs them."""
-PROBE_SECONDS = 0.5
-"""Timeout of the request that lists the models of a server."""
 
 
 @dataclass(frozen=True)
@@ -241,27 +239,36 @@ def from_server(environ: Mapping[str, str]) -> DiscoveredPool | None:
     """Builds a pool of the models of the server at `OPENAI_BASE_URL`, or of the first local server that responds.
 
     Raises:
-        ConfigError: `OPENAI_BASE_URL` is set, but its server lists no models.
+        ConfigError: `OPENAI_BASE_URL` is set, but its server lists no models; the message says why.
     """
     base_url = environ.get("OPENAI_BASE_URL")
     key = usable_key("OPENAI_API_KEY", environ.get("OPENAI_API_KEY")) if base_url else None
-    addresses = {base_url: "compatible"} if base_url else SERVERS
-    for address, dialect in addresses.items():
-        names = list_server_models(address, key=key)
-        if names:
-            models = [_server_model(address, name, dialect, key) for name in names[:MAX_SERVER_MODELS]]
-            workers = [Worker.of(name, server_model) for name, server_model in zip(names, models, strict=False)]
-            source = "from OPENAI_BASE_URL" if base_url else "found on this machine"
-            reason = f"using the server at {redact_url(address)} ({source}): {', '.join(names[:MAX_SERVER_MODELS])}"
-            return DiscoveredPool(
-                WorkerPool(workers), Planner(model=models[0]), (reason, f"{models[0].name} is also the planner")
-            )
     if base_url:
-        address = redact_url(base_url)
-        raise ConfigError(
-            f"OPENAI_BASE_URL is {address!r}, but no server there lists its models; start the server or unset it"
-        )
+        return _server_pool(base_url, "compatible", _named_models(base_url, key), "from OPENAI_BASE_URL", key)
+    for address, dialect in SERVERS.items():
+        names = list_server_models(address)
+        if names:
+            return _server_pool(address, dialect, names, "found on this machine", None)
     return None
+
+
+def _named_models(base_url: str, key: str | None) -> list[str]:
+    try:
+        return read_server_models(base_url, key=key)
+    except ConfigError as error:
+        raise ConfigError(
+            f"OPENAI_BASE_URL is {redact_url(base_url)!r}, but no server there lists its models: {error}, or unset "
+            "OPENAI_BASE_URL"
+        ) from None
+
+
+def _server_pool(address: str, dialect: str, names: Sequence[str], source: str, key: str | None) -> DiscoveredPool:
+    names = names[:MAX_SERVER_MODELS]
+    models = [_server_model(address, name, dialect, key) for name in names]
+    workers = [Worker.of(name, server_model) for name, server_model in zip(names, models, strict=True)]
+    reason = f"using the server at {redact_url(address)} ({source}): {', '.join(names)}"
+    planner = models[0]
+    return DiscoveredPool(WorkerPool(workers), Planner(model=planner), (reason, f"{planner.name} is also the planner"))
 
 
 def embedded() -> DiscoveredPool:
@@ -295,19 +302,3 @@ def embedded() -> DiscoveredPool:
 def _server_model(address: str, name: str, dialect: str, key: str | None) -> Model:
     price = FREE if urlsplit(address).hostname in LOOPBACK else None
     return model(f"openai:{name}", base_url=address, api_key=key, dialect=dialect, price=price)
-
-
-def list_server_models(address: str, *, key: str | None = None) -> list[str]:
-    """Returns the names of the models that a server lists; empty if it does not respond or has another API."""
-    # Imported here because few callers need them and they take a tenth of this package's import time.
-    from http.client import HTTPException  # noqa: PLC0415
-    from urllib.request import Request, urlopen  # noqa: PLC0415
-
-    try:
-        request = Request(f"{address.rstrip('/')}/models")  # noqa: S310
-        if key:
-            request.add_unredirected_header("Authorization", f"Bearer {key}")
-        with urlopen(request, timeout=PROBE_SECONDS) as response:  # noqa: S310
-            return list(dict.fromkeys(str(entry["id"]) for entry in json.loads(response.read())["data"]))
-    except (OSError, HTTPException, ValueError, KeyError, TypeError):
-        return []

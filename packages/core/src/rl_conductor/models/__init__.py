@@ -7,6 +7,7 @@ when one of its models is created. Other packages add providers through the entr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -40,6 +41,8 @@ PROVIDERS = {
     "xai": "rl_conductor.models.openai.services:XAIModel",
 }
 """The providers of this package: their names and `module:class`, or a function that creates the model."""
+VENDOR_PREFIXES = {"gpt-": "openai", "claude-": "anthropic", "gemini-": "google"}
+"""The beginnings of vendors' model names, and the provider that a name without one lacks."""
 
 
 @cache
@@ -61,16 +64,31 @@ def model(name: str, **options: Any) -> Model:
         ConfigError: the provider is unknown, or its library or key is missing; the message says what to do.
     """
     provider, colon, rest = name.partition(":")
-    adapters = PROVIDERS if provider in PROVIDERS else providers()
-    if provider in adapters and not rest:
+    is_provider = provider in PROVIDERS or provider in providers()
+    if is_provider and not rest:
         raise ConfigError(f"no model {name!r}: {provider} is a provider; name one of its models as '{provider}:MODEL'")
-    if not colon or provider not in adapters:
-        raise ConfigError(
-            f"no model {name!r}: write 'provider:model' with a provider of {', '.join(sorted(providers()))}"
-        )
-    module, _, attribute = adapters[provider].partition(":")
-    instance: Model = getattr(import_module(module), attribute)(rest, **options)
+    if not colon or not is_provider:
+        raise ConfigError(f"no model {name!r}: {expected_providers(name)}")
+    instance: Model = adapter(provider)(rest, **options)
     return instance
 
 
-__all__ = ["PROVIDERS", "Capabilities", "Model", "model", "providers"]
+def expected_providers(name: str) -> str:
+    """Says what to write instead of a name with an unknown provider."""
+    provider, colon, rest = name.partition(":")
+    names = sorted(providers())
+    similar = get_close_matches(provider, names, 1, 0.8) if colon else []
+    if not colon:
+        similar, rest = [vendor for start, vendor in VENDOR_PREFIXES.items() if name.startswith(start)], name
+    hint = f"; did you mean '{similar[0]}:{rest}'?" if similar else ""
+    return f"write 'provider:model' with a provider of {', '.join(names)}{hint}"
+
+
+def adapter(provider: str) -> Any:
+    """Imports the class of a provider's models, or the function that creates them."""
+    adapters = PROVIDERS if provider in PROVIDERS else providers()
+    module, _, attribute = adapters[provider].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+__all__ = ["PROVIDERS", "Capabilities", "Model", "adapter", "expected_providers", "model", "providers"]

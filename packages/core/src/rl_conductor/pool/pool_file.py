@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -16,7 +16,8 @@ from rl_conductor._internal.validation import field_errors
 from rl_conductor.agents.mcp_server import MCPServer
 from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
-from rl_conductor.models import PROVIDERS, Model, model, providers
+from rl_conductor.models import PROVIDERS, Model, adapter, expected_providers, model, providers
+from rl_conductor.models.options import describe_option_error
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
 from rl_conductor.pool.worker import Worker, slots_for
@@ -80,7 +81,12 @@ class ModelEntry(_Entry):
         try:
             return _create_model(self.model, options)
         except TypeError as error:
-            raise ConfigError(f"{self.model}: invalid options: {error}") from error
+            raise ConfigError(f"{self.model}: invalid options: {self._describe(error)}") from error
+
+    def _describe(self, error: TypeError) -> str:
+        provider = self.model.partition(":")[0]
+        source = adapter(provider) if provider in providers() else import_object(self.model)
+        return describe_option_error(error, source)
 
     def _secret_options(self) -> dict[str, Any]:
         """Reads the key and the headers from the environment."""
@@ -112,9 +118,7 @@ def _create_model(name: str, options: Mapping[str, Any]) -> Model:
     try:
         model_class = import_object(name)
     except ConfigError as error:
-        names = ", ".join(sorted(providers()))
-        message = f"no model {name!r}: write 'provider:model' with a provider of {names}, or 'module:Class'; {error}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"no model {name!r}: {expected_providers(name)}, or 'module:Class'; {error}") from None
     instance = FunctionModel(model_class) if is_worker_function(model_class) else model_class(**options)
     if not isinstance(instance, Model):
         raise ConfigError(f"{name} is not a subclass of rl_conductor.Model, nor a function")
@@ -176,7 +180,7 @@ class WorkerSettings(_Entry):
     strengths: str = ""
     instructions: str = ""
     """A system prompt for every call of the worker."""
-    accuracy: dict[str, float] = Field(default_factory=dict)
+    accuracy: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     latency: float | None = None
     tags: frozenset[str] = frozenset()
     region: str | None = None
@@ -265,6 +269,12 @@ class PoolFile(_Entry):
     guardrails: tuple[GuardrailEntry, ...] = ()
     tiers: Path | None = None
     """Path of a tiers file, relative to the pool file; `rl-conductor calibrate --tiers` creates it."""
+
+    @model_validator(mode="after")
+    def _check_workers(self) -> Self:
+        if not self.workers:
+            raise ValueError("a pool needs at least one worker; write a table [workers.NAME] for each")
+        return self
 
     @model_validator(mode="after")
     def _check_planner(self) -> Self:

@@ -34,6 +34,8 @@ TASKS = {
     "rlpr": "rl_conductor_training.tasks.datasets.rlpr:rlpr",
 }
 """Registry: task name to `module:function` of its loader."""
+FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".txt")
+"""Names that end in one of these are probably files."""
 
 
 def load_task(name: str, *, limit: int | None = None, shuffle: int | None = None, **options: Any) -> Task:
@@ -114,6 +116,9 @@ def _find_loader(name: str) -> tuple[Callable[..., Task], list[str]]:
         return import_object(TASKS[task_name]), [argument] if argument else []
     if argument.isidentifier():
         return own_task_loader(name), []
+    if Path(name).suffix in FILE_SUFFIXES:
+        cure = f"write 'jsonl:{name}' for the file" if Path(name).is_file() else "there is no such file"
+        raise ConfigError(f"no task {name!r}: {cure}")
     raise ConfigError(
         f"no task {name!r}: write one of {', '.join(sorted(TASKS))}, one and its argument as in 'jsonl:FILE', or "
         "'module:function' for your own"

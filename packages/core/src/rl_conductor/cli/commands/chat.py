@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+
+import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
 from rl_conductor.cli import options, runner
@@ -46,14 +48,16 @@ def chat(
     built, discovered = run_options.conductor()
     prepare_models(built, discovered, quiet=quiet)
     opening = options.system_messages(system)
-    with export_telemetry(), asyncio.Runner() as loop:
-        conversation = Conversation(built, loop, opening, quiet=quiet)
+    with export_telemetry(), asyncio.Runner() as loop, runner.terminate_as_interrupt() as was_terminated:
+        conversation = Conversation(built, loop, opening, quiet=quiet, was_terminated=was_terminated)
         try:
             conversation.hold()
         finally:
             loop.run(built.aclose())
     if not quiet:
         console.note(console.stderr(), conversation.total)
+    if was_terminated():
+        raise typer.Exit(runner.TERMINATED)
 
 
 @dataclass
@@ -66,6 +70,8 @@ class Conversation:
     opening: tuple[Message, ...] = ()
     """The messages that every conversation begins with."""
     quiet: bool = False
+    was_terminated: Callable[[], bool] = lambda: False
+    """Returns whether SIGTERM came, which ends the chat."""
     usage: Usage = field(default_factory=Usage)
     turns: int = 0
     messages: list[Message] = field(default_factory=list)
@@ -79,6 +85,8 @@ class Conversation:
                 self.messages.clear()
             elif line:
                 self._answer(line)
+            if self.was_terminated():
+                break
 
     def _answer(self, text: str) -> None:
         """Runs one turn; a turn without an answer leaves the conversation as it was."""
@@ -130,7 +138,9 @@ class Conversation:
 def _lines() -> Iterator[str]:
     """Reads lines from the terminal, with editing and history, or from stdin."""
     if not sys.stdin.isatty():
-        yield from (line.strip() for line in sys.stdin)
+        with suppress(KeyboardInterrupt):
+            for line in sys.stdin:
+                yield line.strip()
         return
     with suppress(ImportError):  # not on every system
         import readline  # noqa: F401, PLC0415 - makes `input` edit lines

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ class EmbeddedModel:
 
         Raises:
             ConfigError: the name is unknown, or a library is missing.
+            TypeError: `LlamaCppModel` has no such option.
         """
+        signature(LlamaCppModel).bind("", **options)
         self._weights = pinned(weights) if isinstance(weights, str) else weights
         self.name = f"embedded:{self._weights.name}"
         self.capabilities = Capabilities(

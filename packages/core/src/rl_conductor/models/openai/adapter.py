@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from importlib import import_module
@@ -153,6 +154,7 @@ class OpenAIModel:
         response: Any = await self._clients.get().post(
             PATH, cast_to=_http.Response, body=self._body(request), options=self._options(request)
         )
+        self._reject_web_page(response)
         return json.loads(response.content)
 
     async def _chunks(self, request: Request) -> AsyncGenerator[object, None]:
@@ -168,6 +170,7 @@ class OpenAIModel:
             stream_cls=openai.AsyncStream[object],
         )
         async with chunks:
+            self._reject_web_page(chunks.response)
             async for chunk in chunks:
                 yield chunk
 
@@ -233,7 +236,21 @@ class OpenAIModel:
         self, error: openai.APIError, *, status: int | None = None, retry_after: float | None = None
     ) -> ModelError:
         body = error.body or error.message
+        if status in (404, 405) and not (isinstance(body, dict) and body.get("message")):  # unlike an API's errors
+            text = body.get("detail", body) if isinstance(body, dict) else body
+            body = f"status {status} from {self._address()}: {text}"
         return refusal(body, model=self.name, status=status, retry_after=retry_after)
+
+    def _reject_web_page(self, response: Any) -> None:
+        """Raises `BadResponseError` if the response is a web page, as of a server with its API at another path."""
+        if response.headers.get("content-type", "").startswith("text/html"):
+            message = f"{self.name}: a web page came instead of a reply from {self._address()}"
+            raise BadResponseError(message, model=self.name)
+
+    def _address(self) -> str:
+        """Returns the address for error messages, and what it may lack."""
+        where = redact_url(self._credentials.base_url)
+        return where if re.search(r"/v\d", where) else f"{where} (base_url often ends in '/v1')"
 
     def _connection_error(self, cause: BaseException | None) -> ModelError:
         if isinstance(cause, ReplyLimitError):

@@ -1,0 +1,66 @@
+"""Lists the models of a server with OpenAI's protocol."""
+
+from __future__ import annotations
+
+import json
+
+from rl_conductor.errors import ConfigError
+
+PROBE_SECONDS = 0.5
+"""Timeout of the request to a server that may be on this machine."""
+REMOTE_SECONDS = 10.0
+"""Timeout of the request to a server that the user named, which may be far away."""
+
+
+def list_server_models(address: str, *, key: str | None = None) -> list[str]:
+    """Returns the names of the models that a server lists; empty if it does not respond or has another API."""
+    try:
+        return read_server_models(address, key=key, timeout=PROBE_SECONDS)
+    except ConfigError:
+        return []
+
+
+def read_server_models(address: str, *, key: str | None = None, timeout: float = REMOTE_SECONDS) -> list[str]:
+    """Returns the names of the models that a server lists.
+
+    Raises:
+        ConfigError: the server can't be reached, rejects the request, or lists no models; the message says which.
+    """
+    # Imported here because few callers need them and they take a tenth of this package's import time.
+    from http.client import HTTPException  # noqa: PLC0415
+    from urllib.error import HTTPError, URLError  # noqa: PLC0415
+    from urllib.request import Request, urlopen  # noqa: PLC0415
+
+    try:
+        request = Request(f"{address.rstrip('/')}/models")  # noqa: S310
+        if key:
+            request.add_unredirected_header("Authorization", f"Bearer {key}")
+        with urlopen(request, timeout=timeout) as response:  # noqa: S310
+            names = _names(response.read())
+    except HTTPError as error:
+        raise ConfigError(f"it answered with status {error.code}; {_about_status(error.code)}") from None
+    except TimeoutError:
+        raise ConfigError(f"it did not answer within {timeout:g} seconds; start the server") from None
+    except OSError as error:
+        cause = error.reason if isinstance(error, URLError) else error
+        raise ConfigError(f"it can't be reached ({cause}); start the server") from None
+    except (HTTPException, ValueError):  # their texts may contain a password of the address
+        raise ConfigError("there is no HTTP; write an address such as 'http://localhost:8000/v1'") from None
+    if not names:
+        raise ConfigError("its answer lists no models; an address often ends in '/v1'")
+    return names
+
+
+def _names(body: bytes) -> list[str]:
+    """Reads the names from a reply; empty if it is something else."""
+    try:
+        return list(dict.fromkeys(str(entry["id"]) for entry in json.loads(body)["data"]))
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _about_status(status: int) -> str:
+    """Says what to check for a status of an error."""
+    if status in (401, 403):
+        return "set OPENAI_API_KEY to a key of this server"
+    return "an address often ends in '/v1'" if status == 404 else "try again later"
