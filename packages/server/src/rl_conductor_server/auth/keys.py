@@ -21,7 +21,7 @@ from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import BudgetEntry, KeyEntry, Settings
+from rl_conductor_server.settings import MAX_CACHE_SECONDS, MAX_RATE, BudgetEntry, KeyEntry, Settings
 from rl_conductor_server.store import Store, StoredKey
 
 log = logging.getLogger("rl_conductor_server")
@@ -113,8 +113,8 @@ class ApiKey(KeyBudget):
 class KeyTerms(BudgetEntry):
     """The limits of a key that is created at run time."""
 
-    requests_per_minute: int | None = Field(default=None, ge=1)
-    cache_seconds: int | None = Field(default=None, ge=1)
+    requests_per_minute: int | None = Field(default=None, ge=1, le=MAX_RATE)
+    cache_seconds: int | None = Field(default=None, ge=1, le=MAX_CACHE_SECONDS)
     """How old an answer may be that is repeated for the same request; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
