@@ -24,6 +24,8 @@ ANTHROPIC_TYPES = {
 }
 OVERLOAD_STATUSES = (429, 503, 529)
 """Statuses of vendors that can't answer at the moment; 529 is Anthropic's."""
+MAX_RETRY_AFTER = 3_600.0
+"""Maximum of the header `Retry-After` in seconds, whatever a vendor asks for."""
 DEFAULT_RETRY_AFTER = 5.0
 """Seconds until a retry if no vendor says how long to wait."""
 
@@ -52,7 +54,7 @@ class ApiError(ConductorError):
         """Headers that control retries: both SDKs retry by default, although the server has already used up its own."""
         if self.retry_after is None:
             return {"x-should-retry": "false"}
-        return {"x-should-retry": "true", "retry-after": str(max(1, round(self.retry_after)))}
+        return {"x-should-retry": "true", "retry-after": str(max(1, round(min(self.retry_after, MAX_RETRY_AFTER))))}
 
 
 def invalid_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
