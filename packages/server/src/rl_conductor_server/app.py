@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 
-from rl_conductor._internal.validation import clean_message
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.telemetry import called_by
@@ -45,9 +44,10 @@ from rl_conductor_server.endpoints import (
     tokens,
 )
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
-from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
+from rl_conductor_server.errors import ApiError, anthropic_error_body, openai_error_body, to_api_error
 from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
+from rl_conductor_server.request_validation import invalid_parameter
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.web.pages import router as pages
@@ -188,8 +188,7 @@ def _error_body(http: Request, error: ApiError) -> dict[str, Any]:
 
 async def _handle_validation_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    return await _handle_error(http, invalid_request(clean_message(first["msg"]), param=str(first["loc"][-1])))
+    return await _handle_error(http, invalid_parameter(error.errors()[0]))
 
 
 async def _handle_http_error(http: Request, error: Exception) -> Response:
