@@ -156,6 +156,8 @@ class StoreEntry(_Entry):
     wait_seconds: float = Field(default=45.0, ge=0)
     """How long the server waits at its start for a database that does not answer yet."""
     retain_days: int = Field(default=30, ge=1)
+    key_bytes: int = Field(default=8 * 2**30, ge=1024)
+    """Maximum size of the traces and responses of a key; with more, only requests that store nothing are answered."""
     lease_seconds: float = Field(default=10.0, gt=0)
     """Without a heartbeat for so long, a process counts as dead, and others may resume its runs."""
 

@@ -68,6 +68,7 @@ from rl_conductor_server.store.runs.run_writer import (
     user_rows,
 )
 from rl_conductor_server.store.runs.sessions import list_sessions
+from rl_conductor_server.store.runs.stored_sizes import StoredSizes
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
@@ -109,6 +110,7 @@ class Store:
         self.keys = KeyStore(self._reader, self.write_queue)
         self.responses = ResponseStore(self._reader, self.write_queue)
         self.conversations = ConversationStore(self._reader, self.write_queue, self._statements, lease)
+        self.sizes = StoredSizes(self._reader)
         self.cache = ResponseCache(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
         self.batches = BatchStore(self._reader, self.write_queue, self._statements)
@@ -369,6 +371,7 @@ class Store:
             self.batches.delete_old(connection, before=before)
             self.conversations.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
+            self.sizes.delete_old(connection, before=before)
 
         await self.write_queue.execute(delete_others)
         deleted = 0
