@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
@@ -126,7 +127,7 @@ def _build(open_service: OpenService) -> FastAPI:
     app.add_middleware(RequestGuard)
     app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
-    for error in (ConductorError, OperationalError, InterfaceError):
+    for error in (ConductorError, OperationalError, InterfaceError, NoConnectionError):
         app.add_exception_handler(error, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(HTTPException, _handle_http_error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
 from rl_conductor.trace.checks import ENDS_RUN
@@ -88,7 +89,13 @@ def to_api_error(error: Exception) -> ApiError:
             return error
         case RunError():
             return _run_error(error.trace)
-        case IncompatibleReleaseError() | StoreUnavailableError() | OperationalError() | InterfaceError():
+        case (
+            IncompatibleReleaseError()
+            | StoreUnavailableError()
+            | OperationalError()
+            | InterfaceError()
+            | NoConnectionError()
+        ):
             return _store_error(error)
         case PolicyError() if error.rule != "capabilities":
             return ApiError(str(error), status=403, code=f"policy_{error.rule}")
@@ -98,9 +105,7 @@ def to_api_error(error: Exception) -> ApiError:
             return ApiError("internal server error; see the server's log", status=500, code="internal_error")
 
 
-def _store_error(
-    error: IncompatibleReleaseError | StoreUnavailableError | OperationalError | InterfaceError,
-) -> ApiError:
+def _store_error(error: Exception) -> ApiError:
     if isinstance(error, IncompatibleReleaseError):
         return ApiError(str(error), status=409, code="other_release")
     return ApiError("the store does not answer", status=503, code="store_away", retry_after=5)
