@@ -120,6 +120,17 @@ def only(*neutral: object) -> AfterValidator:
     return AfterValidator(lambda value: _check_neutral(value, neutral, UNSUPPORTED))
 
 
+def replaced_by(name: str) -> AfterValidator:
+    """Rejects a parameter of an older version of the API, for which there is another one."""
+
+    def check(value: object) -> object:
+        if value is None or value in ([], "none", "auto"):
+            return value
+        raise PydanticCustomError(UNSUPPORTED, "is not supported; write {name}", {"name": name})
+
+    return AfterValidator(check)
+
+
 def _check_neutral(value: object, neutral: Sequence[object], kind: str) -> object:
     if value is None or value in neutral:
         return value
