@@ -358,6 +358,8 @@ async def test_a_policy_of_the_request_excludes_a_worker(serve: Serve) -> None:
     [
         ({"logprobs": True}, "logprobs", "logprobs is not supported"),
         ({"n": 99}, "n", "less than or equal to 8"),
+        ({"functions": [{"name": "f"}]}, "functions", "functions is not supported; write tools"),
+        ({"function_call": {"name": "f"}}, "function_call", "function_call is not supported; write tool_choice"),
         ({"reasoning_effort": "huge"}, "reasoning_effort", "reasoning_effort must be 'none', 'minimal'"),
         ({"messages": "hello"}, "messages", "messages must be an array"),
         ({"messages": [{"role": "user"}]}, "messages.0.content", r"messages\.0\.content is missing"),
@@ -405,6 +407,19 @@ async def test_ignored_parameters_are_listed_in_the_response(serve: Serve) -> No
         frequency_penalty=0,
     )
     assert raw.headers["x-conductor-ignored"] == "prompt_cache_key, prompt_cache_options"
+
+
+async def test_options_of_a_stream_without_effect_are_ignored(serve: Serve) -> None:
+    at = await serve()
+    options = {"include_usage": True, "include_obfuscation": True}
+    body = {"model": "conductor-mini", "messages": ASKED, "stream": True, "stream_options": options}
+    chat = await at.http.post("/v1/chat/completions", json=body)
+    body = {"model": "conductor-mini", "input": "Say it.", "stream": True, "stream_options": options}
+    del options["include_usage"]
+    responses = await at.http.post("/v1/responses", json=body)
+    for reply in (chat, responses):
+        assert reply.headers["x-conductor-ignored"] == "stream_options.include_obfuscation"
+    assert '"total_tokens"' in chat.text
 
 
 HARMLESS: dict[str, Any] = {

@@ -76,3 +76,18 @@ async def test_what_was_asked_is_not_in_the_errors_of_the_store(tmp_path: Path) 
             await connection.execute(text("INSERT INTO no_such_table VALUES (:said)"), {"said": "the secret word"})
     await engine.dispose()
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/v1/files?limit=0", "limit must be greater than or equal to 1"),
+        ("/v1/batches?limit=many", "limit must be an integer"),
+        ("/v1/responses/resp_1?starting_after=-1", "starting_after must be greater than or equal to 0"),
+    ],
+)
+async def test_errors_of_parameters_name_them_in_a_sentence(serve: Serve, path: str, message: str) -> None:
+    at = await serve()
+    error = (await at.http.get(path)).json()["error"]
+    assert error["message"] == message
+    assert message.startswith(f"{error['param']} ")

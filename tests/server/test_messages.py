@@ -111,6 +111,17 @@ async def test_a_json_schema_images_and_instructions_reach_the_last_worker(serve
     assert (request.sampling.max_tokens, request.sampling.stop) == (100, ("END",))
 
 
+async def test_the_format_of_an_answer_may_have_the_name_that_older_clients_use(serve: Serve) -> None:
+    a = ScriptedModel('{"total": 7}')
+    at = await serve({"a": a})
+    schema = {"type": "object", "properties": {"total": {"type": "integer"}}}
+    raw = await at.anthropic().messages.with_raw_response.create(
+        **BASIC, extra_body={"output_format": {"type": "json_schema", "schema": schema}}
+    )
+    assert a.requests[0].response_format == JsonFormat(json_schema=schema)
+    assert "x-conductor-ignored" not in raw.headers
+
+
 async def test_images_in_a_tool_result_reach_the_worker(serve: Serve) -> None:
     a = ScriptedModel("A pixel.")
     at = await serve({"a": a})

@@ -61,3 +61,12 @@ async def test_an_anthropic_client_gets_its_own_exception_for_overload(serve: Se
         with pytest.raises(anthropic.RateLimitError) as caught:
             await at.anthropic().messages.create(model="conductor-mini", messages=MESSAGES, max_tokens=10)
         assert caught.value.response.headers["retry-after"] == "120"
+
+
+async def test_an_absurd_retry_after_of_a_vendor_is_not_passed_on(serve: Serve) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = dict.fromkeys("ab", (503, {"retry-after": "1e30"}))
+        at = await serve_vendor(serve, upstream)
+        with pytest.raises(openai.InternalServerError) as caught:
+            await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
+        assert caught.value.response.headers["retry-after"] == "3600"

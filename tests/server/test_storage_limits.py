@@ -4,18 +4,21 @@ import asyncio
 import json
 import time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from openai import AsyncOpenAI
 from sqlalchemy import select
 
 from core.runs import SOON, Gated
+from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Price
 from rl_conductor_server.auth.keys import hash_key
-from rl_conductor_server.store.tables import batches, conversations, responses
+from rl_conductor_server.store.tables import DAY, batches, conversations, response_events, responses, runs
 from server.chat_requests import gate
 from server.conftest import At, Serve, until
 
@@ -23,6 +26,7 @@ MODEL = "conductor-mini"
 CHAT: Any = "/v1/chat/completions"
 KEYS = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
 TOO_LARGE = 413
+STORED_TEXTS = (runs.c.trace, responses.c.body, responses.c.output, response_events.c.body)
 
 
 def line(number: int, text: str = "Say it.") -> str:
@@ -235,3 +239,98 @@ async def test_open_pages_are_limited_too(serve: Serve) -> None:
     await until(lambda: not at.service.streams.count)
     async with at.http.stream("GET", "/feed") as feed:
         assert feed.status_code == 200
+
+
+async def stored_bytes(at: At) -> int:
+    """Returns what all keys store, as it is counted."""
+    await at.service.store.write_queue.flush()
+    await at.service.keys.refresh()
+    return sum((await at.service.store.sizes.totals()).values())
+
+
+async def measured_bytes(at: At) -> int:
+    """Adds up the size of all traces and responses."""
+    texts = [text for column in STORED_TEXTS for text in await sizes(at, column)]
+    return sum(len(str(text).encode()) for text in texts if text is not None)
+
+
+async def test_a_key_stores_no_more_runs_than_allowed(serve: Serve, tmp_path: Path) -> None:
+    at = await serve(keys=KEYS, store={"url": f"sqlite:///{tmp_path / 'runs.db'}", "key_bytes": 20_000})
+    red, blue = at.openai("key-of-red"), at.openai("key-of-blue")
+    request: Any = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 20_000}]}
+    await red.chat.completions.create(**request)
+    assert await stored_bytes(at) > 20_000
+    tool: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    for refused_call in (
+        red.chat.completions.create(**request),
+        red.chat.completions.create(**request, store=False, tools=[tool]),
+        red.chat.completions.create(**request, store=False, extra_headers={"Idempotency-Key": "once"}),
+        red.responses.create(model=MODEL, input="Say it."),
+        red.chat.completions.create(**request, stream=True),
+        at.anthropic("key-of-red").messages.create(**request, max_tokens=9),
+    ):
+        with pytest.raises((openai.APIStatusError, anthropic.APIStatusError), match="may have 20,000 bytes") as error:
+            await refused_call
+        assert isinstance(error.value, openai.APIStatusError | anthropic.APIStatusError)
+        assert error.value.status_code == TOO_LARGE
+    before = await stored_bytes(at)
+    assert (await red.chat.completions.create(**request, store=False)).choices[0].message.content == "from a"
+    assert (await blue.chat.completions.create(**request)).choices[0].message.content == "from a"
+    assert await at.service.store.prune(before=time.time() + 2 * DAY)
+    assert await stored_bytes(at) == 0 < before
+    await red.chat.completions.create(**request)
+
+
+async def test_runs_that_are_refused_by_a_budget_count_towards_what_a_key_stores(serve: Serve, tmp_path: Path) -> None:
+    """A key near the end of its budget could fill the disk for free."""
+    price = Price(input=Decimal(1), output=Decimal(1))
+    poor = {"red": KEYS["red"] | {"usd": "0.00001"}}
+    store = {"url": f"sqlite:///{tmp_path / 'runs.db'}", "key_bytes": 100_000}
+    at = await serve({"a": ScriptedModel("unused", price=price)}, keys=poor, store=store)
+    client = at.openai("key-of-red")
+    request: Any = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 100_000}]}
+    with pytest.raises(openai.RateLimitError, match="left of this key's budget"):
+        await client.chat.completions.create(**request)
+    assert await stored_bytes(at) > 100_000
+    with pytest.raises(openai.APIStatusError, match="may have 100,000 bytes"):
+        await client.chat.completions.create(**request)
+
+
+async def test_the_size_of_runs_and_responses_follows_all_changes(serve: Serve, url: str) -> None:
+    at = await serve({"a": "Grüße 🎉"}, store={"url": url})
+    client = at.openai()
+    first = await client.responses.create(model=MODEL, input="Sag Grüße. 🎉")
+    second = await client.responses.create(model=MODEL, input="Again.", previous_response_id=first.id)
+    async for _ in await client.responses.create(model=MODEL, input="Stream it.", stream=True):
+        pass
+    background = await client.responses.create(model=MODEL, input="Later.", background=True)
+    await until(lambda: at.service.runs.get(f"run-{background.id.removeprefix('resp_')}") is None)
+    await client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "Once."}], extra_headers={"Idempotency-Key": "once"}
+    )
+    assert await stored_bytes(at) == await measured_bytes(at) > 0
+    await client.responses.delete(second.id)
+    assert await stored_bytes(at) == await measured_bytes(at) > 0
+    await at.service.store.prune(before=time.time() + 2 * DAY)
+    assert await stored_bytes(at) == await measured_bytes(at) == 0
+
+
+async def test_a_failed_run_that_is_repeated_counts_once(serve: Serve, url: str) -> None:
+    at = await serve({"a": ScriptedModel([ModelError("out of order", model="a"), "from a"])}, store={"url": url})
+    request: Any = {"model": MODEL, "input": "Say it.", "extra_headers": {"Idempotency-Key": "once"}}
+    with pytest.raises(openai.APIStatusError):
+        await at.openai().responses.create(**request)
+    assert (await at.openai().responses.create(**request)).output_text == "from a"
+    assert await stored_bytes(at) == await measured_bytes(at) > 0
+
+
+async def test_the_log_warns_of_a_key_that_has_stored_most_of_what_it_may(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = await serve(store={"url": f"sqlite:///{tmp_path / 'runs.db'}", "key_bytes": 20_000})
+    await at.openai().responses.create(model=MODEL, input="x" * 18_000)
+    await stored_bytes(at)
+    await stored_bytes(at)
+    warnings = [record.getMessage() for record in caplog.records if "of at most" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "the key 'local' stores" in warnings[0]

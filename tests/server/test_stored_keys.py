@@ -126,6 +126,35 @@ async def test_a_name_means_one_key_for_ever(serve: Serve, name: str, message: s
     assert (await at.http.delete("/admin/keys/green", headers=ROOT)).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"usd": "1e300"}, "usd must be less than or equal to 1000000000"),
+        ({"usd": "1e-300"}, "usd must have no more than 12 decimal places"),
+        ({"tokens": 10**30}, "tokens must be less than or equal to"),
+        ({"requests_per_minute": 10**30}, "requests_per_minute must be less than or equal to"),
+        ({"cache_seconds": 10**30}, "cache_seconds must be less than or equal to"),
+    ],
+)
+async def test_limits_of_a_key_that_could_not_be_enforced_are_rejected(
+    serve: Serve, terms: dict[str, Any], message: str
+) -> None:
+    at = await serve(**SETTINGS)
+    reply = await at.http.post("/admin/keys", json={"name": "blue", **terms}, headers=ROOT)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, next(iter(terms)))
+    assert message in reply.text
+
+
+async def test_the_largest_limits_of_a_key_can_be_enforced(serve: Serve) -> None:
+    at = await serve(**SETTINGS)
+    terms = {"usd": "1e9", "tokens": 10**15, "requests_per_minute": 10**6, "cache_seconds": 10**9}
+    secret = (await at.http.post("/admin/keys", json={"name": "blue", **terms}, headers=ROOT)).json()["key"]
+    body = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say it."}]}
+    for expected in ("miss", "hit"):
+        reply = await at.http.post("/v1/chat/completions", json=body, headers={"x-api-key": secret})
+        assert (reply.status_code, reply.headers["x-conductor-cache"]) == (200, expected)
+
+
 async def test_several_administrators_have_keys_of_their_own(serve: Serve) -> None:
     at = await serve(**SETTINGS, admins={"ann": {"sha256": hash_key("key-of-ann")}})
     bob = {"authorization": f"Bearer {await create(at, 'bob', admin=True)}"}

@@ -13,11 +13,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 
-from rl_conductor._internal.validation import clean_message
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.telemetry import called_by
@@ -45,9 +45,10 @@ from rl_conductor_server.endpoints import (
     tokens,
 )
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
-from rl_conductor_server.errors import ApiError, anthropic_error_body, invalid_request, openai_error_body, to_api_error
+from rl_conductor_server.errors import ApiError, anthropic_error_body, openai_error_body, to_api_error
 from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
+from rl_conductor_server.request_validation import invalid_parameter
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.web.pages import router as pages
@@ -126,7 +127,7 @@ def _build(open_service: OpenService) -> FastAPI:
     app.add_middleware(RequestGuard)
     app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
-    for error in (ConductorError, OperationalError, InterfaceError):
+    for error in (ConductorError, OperationalError, InterfaceError, NoConnectionError):
         app.add_exception_handler(error, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(HTTPException, _handle_http_error)
@@ -188,8 +189,7 @@ def _error_body(http: Request, error: ApiError) -> dict[str, Any]:
 
 async def _handle_validation_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    return await _handle_error(http, invalid_request(clean_message(first["msg"]), param=str(first["loc"][-1])))
+    return await _handle_error(http, invalid_parameter(error.errors()[0]))
 
 
 async def _handle_http_error(http: Request, error: Exception) -> Response:

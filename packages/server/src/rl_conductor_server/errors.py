@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
 from rl_conductor.trace.checks import ENDS_RUN
@@ -24,6 +25,8 @@ ANTHROPIC_TYPES = {
 }
 OVERLOAD_STATUSES = (429, 503, 529)
 """Statuses of vendors that can't answer at the moment; 529 is Anthropic's."""
+MAX_RETRY_AFTER = 3_600.0
+"""Maximum of the header `Retry-After` in seconds, whatever a vendor asks for."""
 DEFAULT_RETRY_AFTER = 5.0
 """Seconds until a retry if no vendor says how long to wait."""
 
@@ -52,7 +55,7 @@ class ApiError(ConductorError):
         """Headers that control retries: both SDKs retry by default, although the server has already used up its own."""
         if self.retry_after is None:
             return {"x-should-retry": "false"}
-        return {"x-should-retry": "true", "retry-after": str(max(1, round(self.retry_after)))}
+        return {"x-should-retry": "true", "retry-after": str(max(1, round(min(self.retry_after, MAX_RETRY_AFTER))))}
 
 
 def invalid_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
@@ -86,7 +89,13 @@ def to_api_error(error: Exception) -> ApiError:
             return error
         case RunError():
             return _run_error(error.trace)
-        case IncompatibleReleaseError() | StoreUnavailableError() | OperationalError() | InterfaceError():
+        case (
+            IncompatibleReleaseError()
+            | StoreUnavailableError()
+            | OperationalError()
+            | InterfaceError()
+            | NoConnectionError()
+        ):
             return _store_error(error)
         case PolicyError() if error.rule != "capabilities":
             return ApiError(str(error), status=403, code=f"policy_{error.rule}")
@@ -96,9 +105,7 @@ def to_api_error(error: Exception) -> ApiError:
             return ApiError("internal server error; see the server's log", status=500, code="internal_error")
 
 
-def _store_error(
-    error: IncompatibleReleaseError | StoreUnavailableError | OperationalError | InterfaceError,
-) -> ApiError:
+def _store_error(error: Exception) -> ApiError:
     if isinstance(error, IncompatibleReleaseError):
         return ApiError(str(error), status=409, code="other_release")
     return ApiError("the store does not answer", status=503, code="store_away", retry_after=5)

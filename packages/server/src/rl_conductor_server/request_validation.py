@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, WrapValidator
@@ -26,9 +26,11 @@ REASON = "is not supported, because models of several vendors answer together; l
 JSON_TYPES = (
     (re.compile(r"a valid (dictionary|mapping)( or .*)?|an? (valid dictionary or )?instance of .*"), "an object"),
     (re.compile(r"a valid (tuple|list|array|set|frozenset)"), "an array"),
+    (re.compile(r"a valid (?=[aeiou])"), "an "),
     (re.compile(r"a valid "), "a "),
+    (re.compile(r", unable to .*$"), ""),
 )
-"""Replaces Python's types in error messages by those of JSON."""
+"""Replaces Python's types in error messages by those of JSON, and leaves out how they are parsed."""
 SENTENCES = {
     UNKNOWN: "is an unknown parameter; leave it out",
     "missing": "is missing",
@@ -118,6 +120,17 @@ def only(*neutral: object) -> AfterValidator:
     return AfterValidator(lambda value: _check_neutral(value, neutral, UNSUPPORTED))
 
 
+def replaced_by(name: str) -> AfterValidator:
+    """Rejects a parameter of an older version of the API, for which there is another one."""
+
+    def check(value: object) -> object:
+        if value is None or value in ([], "none", "auto"):
+            return value
+        raise PydanticCustomError(UNSUPPORTED, "is not supported; write {name}", {"name": name})
+
+    return AfterValidator(check)
+
+
 def _check_neutral(value: object, neutral: Sequence[object], kind: str) -> object:
     if value is None or value in neutral:
         return value
@@ -199,7 +212,20 @@ def _to_api_error(error: ValidationError, body: bytes) -> ApiError:
         path = (*path, deepest["loc"][-1])
     param = ".".join(map(str, path)) or None
     message, code = _message(deepest["type"], deepest["msg"], deepest.get("ctx", {}))
-    return invalid_request(f"{param} {message}" if param else message, param=param, code=code)
+    return invalid_request(_sentence(param, message), param=param, code=code)
+
+
+def invalid_parameter(detail: Mapping[str, Any]) -> ApiError:
+    """Creates the error for a parameter of the path or the query, from pydantic's details."""
+    name = str(detail["loc"][-1])
+    message, code = _message(detail["type"], detail["msg"], detail.get("ctx", {}))
+    return invalid_request(_sentence(name, message), param=name, code=code)
+
+
+def _sentence(param: str | None, message: str) -> str:
+    if param is None:
+        return message
+    return f"{param}: {message}" if message.startswith("write ") else f"{param} {message}"
 
 
 def _existing_path(value: Any, loc: Path) -> Path:
@@ -221,4 +247,4 @@ def _message(kind: str, text: str, context: dict[str, Any]) -> tuple[str, str]:
         return clean_message(text), "invalid_value"
     for pattern, replacement in JSON_TYPES:
         text = pattern.sub(replacement, text)
-    return re.sub(r"^(Input|String) should", "must", text), "invalid_value"
+    return re.sub(r"^(Input|String|Decimal input) should", "must", text), "invalid_value"

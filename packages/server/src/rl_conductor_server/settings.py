@@ -16,9 +16,15 @@ from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool_file import GuardrailEntry, PlannerEntry, PoolFile, WorkerEntry
 from rl_conductor.types import Value
-from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.limits import MAX_LIMIT, Limits
 from rl_conductor.workflow.policy import Policy
 
+MAX_USD = 10**9
+"""Maximum budget of a period in US dollars: larger amounts don't fit into the sums of the store."""
+USD_DECIMALS = 12
+"""Decimal places of dollars in the store."""
+MAX_RATE, MAX_CACHE_SECONDS = 10**6, 10**9
+"""Maximum requests a minute, and maximum age of a cached answer."""
 SIGN_IN_SECONDS = 600
 """Time to sign in at an OpenID Connect provider."""
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -42,9 +48,9 @@ class _Entry(BaseModel):
 class BudgetEntry(_Entry):
     """A spending limit for a period."""
 
-    usd: Decimal | None = Field(default=None, ge=0)
+    usd: Decimal | None = Field(default=None, ge=0, le=MAX_USD, decimal_places=USD_DECIMALS)
     """US dollars a period. While this is set, calls of workers without a known price are rejected."""
-    tokens: int | None = Field(default=None, ge=0)
+    tokens: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     """Input and output tokens a period."""
     per: Literal["day", "month", "ever"] = "month"
     """The period, in UTC."""
@@ -55,8 +61,8 @@ class KeyEntry(BudgetEntry):
 
     sha256: Sha256 = Field(examples=["the line that 'rl-conductor serve --new-key NAME' prints"])
     """SHA-256 of the key, in hex; `rl-conductor serve --new-key NAME` generates both."""
-    requests_per_minute: int | None = Field(default=None, ge=1)
-    cache_seconds: int | None = Field(default=None, ge=1)
+    requests_per_minute: int | None = Field(default=None, ge=1, le=MAX_RATE)
+    cache_seconds: int | None = Field(default=None, ge=1, le=MAX_CACHE_SECONDS)
     """How old an answer may be that is repeated for the same request of this key; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
@@ -150,6 +156,8 @@ class StoreEntry(_Entry):
     wait_seconds: float = Field(default=45.0, ge=0)
     """How long the server waits at its start for a database that does not answer yet."""
     retain_days: int = Field(default=30, ge=1)
+    key_bytes: int = Field(default=8 * 2**30, ge=1024)
+    """Maximum size of the traces and responses of a key; with more, only requests that store nothing are answered."""
     lease_seconds: float = Field(default=10.0, gt=0)
     """Without a heartbeat for so long, a process counts as dead, and others may resume its runs."""
 

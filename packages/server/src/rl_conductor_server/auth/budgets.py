@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import UTC, datetime
 
 from rl_conductor.calls.budget import Amount, Budget, Reservation
@@ -10,9 +11,14 @@ from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.auth.leased_budget import ANY_DEPTH, LeasedBudget
-from rl_conductor_server.errors import ApiError
+from rl_conductor_server.errors import ApiError, storage_limit_exceeded
 from rl_conductor_server.settings import BudgetEntry
 from rl_conductor_server.store import BudgetPeriod, Store, StoreUnavailableError
+
+log = logging.getLogger("rl_conductor_server")
+
+STORAGE_WARNING = 0.8
+"""The part of what a key may store after which the log has a warning."""
 
 
 class KeyBudget:
@@ -26,6 +32,24 @@ class KeyBudget:
         self._budgets: dict[int, LeasedBudget] = {}
         """By the start of the period."""
         self._lock = asyncio.Lock()
+        self.storage_limit: int | None = None
+        """Maximum bytes of traces and responses of the key; `None` means no limit."""
+        self.stored_bytes = 0
+        """What all processes stored for the key, a few seconds ago."""
+
+    def update_storage(self, stored: int, *, limit: int) -> None:
+        """Sets what is stored for the key, and warns when most of the limit is used up."""
+        if stored >= STORAGE_WARNING * limit > self.stored_bytes:
+            log.warning("the key %r stores %d bytes of at most %d", self.name, stored, limit)
+        self.stored_bytes, self.storage_limit = stored, limit
+
+    def check_storage(self) -> None:
+        """Raises `ApiError` if the key may store no more runs."""
+        if self.storage_limit is not None and self.stored_bytes >= self.storage_limit:
+            raise storage_limit_exceeded(
+                f"the stored runs and responses of this key may have {self.storage_limit:,} bytes in total; delete "
+                "responses, wait until old runs are deleted, or send requests with store: false"
+            )
 
     async def current(self, created: float) -> Budget | None:
         """Returns the budget of the period in which a run was created; `None` if spending is unlimited.

@@ -21,7 +21,7 @@ from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import BudgetEntry, KeyEntry, Settings
+from rl_conductor_server.settings import MAX_CACHE_SECONDS, MAX_RATE, BudgetEntry, KeyEntry, Settings
 from rl_conductor_server.store import Store, StoredKey
 
 log = logging.getLogger("rl_conductor_server")
@@ -106,6 +106,7 @@ class ApiKey(KeyBudget):
             "spent_usd": f"{usage.cost:f}",
             "charged_usd": f"{charged.usd:f}",
             "charged_tokens": charged.tokens,
+            "stored_bytes": self.stored_bytes,
             **settings,
         }
 
@@ -113,8 +114,8 @@ class ApiKey(KeyBudget):
 class KeyTerms(BudgetEntry):
     """The limits of a key that is created at run time."""
 
-    requests_per_minute: int | None = Field(default=None, ge=1)
-    cache_seconds: int | None = Field(default=None, ge=1)
+    requests_per_minute: int | None = Field(default=None, ge=1, le=MAX_RATE)
+    cache_seconds: int | None = Field(default=None, ge=1, le=MAX_CACHE_SECONDS)
     """How old an answer may be that is repeated for the same request; `None` disables the cache."""
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
@@ -161,6 +162,7 @@ class ApiKeys:
 
     def __init__(self, settings: Settings, store: Store) -> None:
         self._store = store
+        self._storage_limit = settings.store.key_bytes
         self._configured = {entry.sha256: ApiKey(name, entry, store) for name, entry in settings.keys.items()}
         self._configured_admins = {entry.sha256: name for name, entry in settings.admins.items()}
         if settings.admin_sha256 is not None:
@@ -220,6 +222,9 @@ class ApiKeys:
         keys = {name: self._key_of(row) for name, row in newest.items()}
         self._stored = {row.sha256: row for row in rows}
         self._stored_keys = {name: key for name, key in keys.items() if key is not None}
+        sizes = await self._store.sizes.totals()
+        for key in self:
+            key.update_storage(sizes.get(key.name, 0), limit=self._storage_limit)
 
     def _key_of(self, row: StoredKey) -> ApiKey | None:
         """Returns the key of a row; `None` if a newer release gave it limits that this one can't enforce."""

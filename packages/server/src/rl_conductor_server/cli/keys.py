@@ -13,6 +13,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.keys import RESERVED_NAMES, KeyTerms, create_key, revoke_key, rotate_key
@@ -68,7 +69,7 @@ def create(
       rl-conductor keys create prometheus --metrics --tokens 0
     """
     _check_name(name, config)
-    terms = KeyTerms(
+    terms = _terms(
         usd=None if usd is None else Decimal(str(usd)),
         tokens=tokens,
         per=per,
@@ -140,6 +141,15 @@ def _check_name(name: str, config: Path | None) -> None:
     settings = read_settings(config) if config else None
     if name in RESERVED_NAMES or (settings is not None and name in {*settings.keys, *settings.admins}):
         raise ConfigError(f"{name!r} is a name of the settings, or reserved; choose another")
+
+
+def _terms(**values: Any) -> KeyTerms:
+    """Checks the limits of a new key. Raises `ConfigError` if one is too large or too precise."""
+    try:
+        return KeyTerms(**values)
+    except ValidationError as error:
+        wrong = first_field_error(error)
+        raise ConfigError(f"--{wrong.path.replace('_', '-')}: {wrong.message}") from error
 
 
 def _print_secret(name: str, secret: str, *, as_json: bool) -> None:

@@ -128,6 +128,7 @@ class RunRegistry:
         earlier = await self._store.cache.find(new, max_age=request.cache_seconds)
         if earlier is None:
             return None
+        request.key.check_storage()
         saved, trace = earlier.usage.cost, cached_trace(earlier, new)
         self._store.begin_run(new.model_copy(update={"cached_from": earlier.id, "saved_usd": saved}))
         self._store.finish_run(new.id, trace, "done", charged=Amount())

@@ -137,6 +137,11 @@ class AdmittedRequest:
         return any("input" in guardrail.stages for guardrail in self.model.conductor.guardrails)
 
     @property
+    def may_store_content(self) -> bool:
+        """`True` if the trace of the run, or the request, may be stored; answers that call tools are."""
+        return self.parsed.keep or self.continues_alone or bool(self.request.tools)
+
+    @property
     def is_internal(self) -> bool:
         """`True` if no user waits for it or requests it again."""
         return self.api in (SHADOW, JUDGE)

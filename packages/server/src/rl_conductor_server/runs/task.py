@@ -80,6 +80,8 @@ class RunTask:
             await self.store.write_queue.throttle()
 
     async def _run(self) -> Trace:
+        if self.request.may_store_content and self.claim.outcome == "new":
+            self.request.key.check_storage()
         key_budget = await self.request.key.current(self.claim.created)
         if not self.is_stored:
             await self.store.write_queue.throttle()

@@ -39,6 +39,14 @@ WRITE_LOCK = {
     ),
 }
 """Lets one process write at a time; a process that stalls in its transaction loses the lock after 10 seconds."""
+TCP_TIMEOUTS = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+}
+"""Options of libpq: by default, a connection to a Postgres that vanished without a word is kept for many minutes."""
 ADDITIVE_REVISION = re.compile(r"\d{4}")
 """Ids of migrations that only add, so that older releases can go on with the tables; others must have another form."""
 INVALID_PORT = re.compile(r"(://(?:\[[^]]*]|[^/:[]*)):(?!\d+(?:/|$))[^/]*")
@@ -82,7 +90,8 @@ def open_writer(url: str) -> Engine:
         engine = create_engine(address.set(drivername="sqlite"), hide_parameters=True)
         event.listen(engine, "connect", _configure_sqlite_writer)
     else:
-        engine = create_engine(address, pool_pre_ping=True, pool_size=1, hide_parameters=True)
+        options = _connect_args(address)
+        engine = create_engine(address, connect_args=options, pool_pre_ping=True, pool_size=1, hide_parameters=True)
     event.listen(engine, "begin", _acquire_write_lock)
     return engine
 
@@ -112,6 +121,7 @@ def _create_async_engine(address: URL) -> AsyncEngine:
     try:
         engine = create_async_engine(
             address,
+            connect_args=_connect_args(address),
             pool_pre_ping=not address.drivername.startswith("sqlite"),
             hide_parameters=True,  # errors are logged, and must not quote conversations
         )
@@ -122,6 +132,13 @@ def _create_async_engine(address: URL) -> AsyncEngine:
     if engine.dialect.name == "sqlite":
         event.listen(engine.sync_engine, "connect", _configure_sqlite)
     return engine
+
+
+def _connect_args(address: URL) -> dict[str, Any]:
+    """Return the options of `TCP_TIMEOUTS` that the URL does not set."""
+    if address.drivername == DRIVERS["sqlite"]:
+        return {}
+    return {name: value for name, value in TCP_TIMEOUTS.items() if name not in address.query}
 
 
 def _create_file(address: URL) -> None:

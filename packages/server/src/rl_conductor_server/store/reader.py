@@ -1,4 +1,4 @@
-"""Runs queries to their end, even if their caller is cancelled.
+"""Runs queries to their end, even if their caller is cancelled, and gives up on a database that does not answer.
 
 A cancelled query would leave its connection open: whoever cancels a request repeats it until the request ends (as AnyIO
 does when a client disconnects), which also cancels the closing of the connection. So each query has a task of its own.
@@ -16,14 +16,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 T = TypeVar("T")
 
 ABANDONED_SECONDS = 5.0
-"""Seconds that a query may go on after its caller was cancelled."""
+"""Seconds that a query may go on after its caller stopped to wait for it."""
+CHECK_SECONDS = 1.0
+"""Interval at which a query that is not done is checked: it may take long, or the database does not answer at all."""
 
 
 class StoreReader:
     """Reads from the database, with a connection for each query."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, check_available: Callable[[], None]) -> None:
+        """`check_available` is called while a query takes long, and ends the wait for it by raising."""
         self._engine = engine
+        self._check_available = check_available
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -40,16 +44,26 @@ class StoreReader:
         return await self.run(execute)
 
     async def run(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Runs `work` with a connection; it goes on for up to `ABANDONED_SECONDS` if the caller is cancelled."""
+        """Runs `work` with a connection; it goes on for up to `ABANDONED_SECONDS` if the caller no longer waits.
+
+        Raises:
+            StoreUnavailableError: the database has not taken writes for a while, and does not answer this query either.
+        """
         task = asyncio.create_task(self._run(work))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._end)
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
+            while not (await asyncio.wait({task}, timeout=CHECK_SECONDS))[0]:
+                self._check_available()
+            return task.result()
+        finally:
             if not task.done():
                 asyncio.get_running_loop().call_later(ABANDONED_SECONDS, task.cancel)
-            raise
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # of a query whose caller is gone, nobody else retrieves it
 
     async def _run(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         async with self._engine.connect() as connection:

@@ -68,6 +68,7 @@ from rl_conductor_server.store.runs.run_writer import (
     user_rows,
 )
 from rl_conductor_server.store.runs.sessions import list_sessions
+from rl_conductor_server.store.runs.stored_sizes import StoredSizes
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
@@ -94,7 +95,6 @@ class Store:
         self, engine: AsyncEngine, writer: Engine, *, now: float, lease: float, on_lost_write: Callable[[], None]
     ) -> None:
         """Use `open` instead; `now` is the database's current time."""
-        self._reader = StoreReader(engine)
         self.owner = secrets.token_hex(16)
         """Identifies this process as the owner of runs and of shares of budgets."""
         self._clock = DatabaseClock(now)
@@ -103,12 +103,14 @@ class Store:
         self._budgets = BudgetLeases(self._statements, self.owner, lease)
         self._leases = RunLeases(self._statements, self._budgets, self.owner, lease)
         self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self._budgets), on_lost=on_lost_write)
+        self._reader = StoreReader(engine, self.write_queue.check_available)
         self.experiments = ExperimentStore(self._reader, self.write_queue)
         self.feedback = FeedbackStore(self._reader, self.write_queue)
         self.sessions = BrowserSessions(self._reader, self.write_queue)
         self.keys = KeyStore(self._reader, self.write_queue)
         self.responses = ResponseStore(self._reader, self.write_queue)
         self.conversations = ConversationStore(self._reader, self.write_queue, self._statements, lease)
+        self.sizes = StoredSizes(self._reader)
         self.cache = ResponseCache(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
         self.batches = BatchStore(self._reader, self.write_queue, self._statements)
@@ -310,7 +312,8 @@ class Store:
         return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
 
     async def read_budget(self, period: BudgetPeriod) -> BudgetState:
-        """Return the spending of all processes in a period."""
+        """Return the spending of all processes in a period; raises like `extend_budget`."""
+        self.write_queue.check_available()
         return await self._reader.run(lambda connection: connection.run_sync(self._budgets.read, period))
 
     async def extend_budget(self, period: BudgetPeriod, needed: Amount, ahead: Amount) -> BudgetState:
@@ -369,6 +372,7 @@ class Store:
             self.batches.delete_old(connection, before=before)
             self.conversations.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
+            self.sizes.delete_old(connection, before=before)
 
         await self.write_queue.execute(delete_others)
         deleted = 0

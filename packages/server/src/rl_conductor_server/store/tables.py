@@ -165,6 +165,15 @@ forgotten = Table(
 )
 """Usage of deleted runs by the day on which they began, numbered from 1970 in UTC."""
 
+stored_sizes = Table(
+    "stored_sizes",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("bytes", Count, nullable=False),
+)
+"""Bytes of traces and responses that a key stores, by the day on which their runs began, numbered like `forgotten`."""
+
 feedback = Table(
     "feedback",
     metadata,

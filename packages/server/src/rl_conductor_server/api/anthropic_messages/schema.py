@@ -238,6 +238,8 @@ class MessagesBody(Body):
     tools: tuple[ToolEntry, ...] = ()
     tool_choice: ToolChoice = ToolChoice(type="auto")
     output_config: OutputConfig = OutputConfig()
+    output_format: SchemaFormat | None = None
+    """The name of `output_config.format` in older clients."""
     metadata: Metadata = Metadata()
 
     cache_control: dict[str, Any] | None = None
@@ -274,7 +276,7 @@ class MessagesBody(Body):
         system = self.system if isinstance(self.system, str) else "\n\n".join(block.text for block in self.system)
         instructions = (Message.system(system),) if system else ()
         messages = tuple(message for turn in self.messages for message in turn.messages())
-        schema = self.output_config.format
+        schema = self.output_config.format or self.output_format
         return Request(
             messages=instructions + messages,
             tools=tuple(tool.tool() for tool in self.tools),

@@ -22,7 +22,7 @@ from rl_conductor_server.protocol import (
     UserName,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, ignorable, only
+from rl_conductor_server.request_validation import Body, ignorable, only, replaced_by
 
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "prediction")
 """Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
@@ -231,7 +231,7 @@ class StreamOptions(Body):
     """Options of a streamed response."""
 
     include_usage: bool | None = None
-    include_obfuscation: Annotated[bool | None, only(False)] = None
+    include_obfuscation: Annotated[bool | None, ignorable(False)] = None
 
 
 # ----------------------------------------------------------------------------------------- requests
@@ -274,6 +274,8 @@ class ChatBody(Body):
     logprobs: Annotated[bool | None, only(False)] = None
     top_logprobs: Annotated[int | None, only(0)] = None
     modalities: Annotated[tuple[str, ...] | None, only(("text",))] = None
+    functions: Annotated[Any, replaced_by("tools")] = None
+    function_call: Annotated[Any, replaced_by("tool_choice")] = None
 
     @model_validator(mode="after")
     def _tool_choice_names_a_tool(self) -> Self:

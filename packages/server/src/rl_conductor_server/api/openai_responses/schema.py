@@ -268,7 +268,7 @@ class Reasoning(Body):
 class StreamOptions(Body):
     """Options of a streamed response."""
 
-    include_obfuscation: Annotated[bool | None, only(False)] = None
+    include_obfuscation: Annotated[bool | None, ignorable(False)] = None
 
 
 class ConversationRef(Body):

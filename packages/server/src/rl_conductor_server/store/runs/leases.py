@@ -24,6 +24,7 @@ from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
 from rl_conductor_server.store.runs.audit_records import RecordFactory, append_records
 from rl_conductor_server.store.runs.queries import select_steps
 from rl_conductor_server.store.runs.run_writer import charge_values, user_rows, worker_usage_rows
+from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, size_of
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import CHARGE_COLUMNS, PLAN_POSITION, RESERVED_COLUMNS, USAGE_COLUMNS, runs
 
@@ -83,6 +84,7 @@ class RunLeases:
         values: dict[str, Any] = {"owner": self.owner, "heartbeat": self.statements.now, "status": "running"}
         cleared = dict.fromkeys(END_COLUMNS)
         connection.execute(update(runs).where(runs.c.id == row.id).values(values | cleared))
+        add_sizes(connection, [Growth(row.key, row.created, -size_of(row.trace))])
         return True
 
     @property

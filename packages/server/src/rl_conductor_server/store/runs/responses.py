@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
-from sqlalchemy import CTE, Connection, delete, exists, func, insert, literal, select, update
+from sqlalchemy import CTE, Connection, Executable, delete, func, insert, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, count_octets, size_of
 from rl_conductor_server.store.tables import response_events, responses, runs, steps
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -49,12 +51,16 @@ class ResponseStore:
     def add(self, response: StoredResponse) -> None:
         """Stores a request, unless an earlier attempt at it is stored."""
         insert = self._insert(responses).values(response.model_dump()).on_conflict_do_nothing(index_elements=["run"])
-        self._write_queue.add(lambda connection: connection.execute(insert))
+
+        def write(connection: Connection) -> None:
+            if connection.execute(insert.returning(responses.c.run)).first() is not None:
+                add_sizes(connection, [Growth(response.key, response.created, size_of(response.body))])
+
+        self._write_queue.add(write)
 
     def set_output(self, run: str, output: str) -> None:
         """Stores the answer of a response that was not deleted meanwhile."""
-        statement = update(responses).where(responses.c.run == run).values(output=output)
-        self._write_queue.add(lambda connection: connection.execute(statement))
+        self._change(run, update(responses).where(responses.c.run == run).values(output=output))
 
     def discard(self, run: str, body: str | None) -> None:
         """Replaces the request of a response that was rejected, or deletes the response if `body` is `None`."""
@@ -62,21 +68,37 @@ class ResponseStore:
         statement = delete(responses).where(is_rejected)
         if body is not None:
             statement = update(responses).where(is_rejected).values(body=body)  # type: ignore[assignment]
-        self._write_queue.add(lambda connection: connection.execute(statement))
+        self._change(run, statement)
+
+    def _change(self, run: str, statement: Executable) -> None:
+        """Executes a statement that changes the size of one response."""
+
+        def write(connection: Connection) -> None:
+            before = _measure(connection, run)
+            connection.execute(statement)
+            add_sizes(connection, [*(-growth for growth in before), *_measure(connection, run)])
+
+        self._write_queue.add(write)
 
     def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece], *, replaces_earlier: bool) -> None:
         """Stores the pieces that a stream has sent, after `position` earlier ones.
 
         With `replaces_earlier`, the pieces of an earlier attempt at the run are deleted.
         """
-        is_stored = exists().where(responses.c.run == run)
-        row = select(literal(run), literal(position), literal(json.dumps(pieces))).where(is_stored)
-        statement = insert(response_events).from_select(["run", "position", "body"], row)
+        body = json.dumps(pieces)
+        row = {"run": run, "position": position, "body": body}
+        find = select(responses.c.key, responses.c.created).where(responses.c.run == run)
 
         def write(connection: Connection) -> None:
+            response = connection.execute(find).first()
+            if response is None:
+                return
+            size = size_of(body)
             if replaces_earlier:
+                size -= _measure_events(connection, run)
                 connection.execute(delete(response_events).where(response_events.c.run == run))
-            connection.execute(statement)
+            connection.execute(insert(response_events), row)
+            add_sizes(connection, [Growth(response.key, response.created, size)])
 
         self._write_queue.add(write)
 
@@ -144,8 +166,10 @@ class ResponseStore:
 
         def erase(connection: Connection) -> bool:
             is_own = responses.c.run == run, responses.c.key == key
+            before = _measure(connection, run, with_run=True)
             if not connection.execute(delete(responses).where(*is_own)).rowcount:
                 return False
+            add_sizes(connection, [-growth for growth in before])
             connection.execute(delete(steps).where(steps.c.run == run))
             connection.execute(update(runs).where(runs.c.id == run).values(trace=None, question="", answer=None))
             return True
@@ -154,6 +178,25 @@ class ResponseStore:
 
     def delete_old(self, connection: Connection, *, before: float) -> None:
         connection.execute(delete(responses).where(responses.c.created < before))
+
+
+def _measure(connection: Connection, run: str, *, with_run: bool = False) -> list[Growth]:
+    """Returns the size of a response, also that of its stream and trace if it is deleted `with_run`, or nothing."""
+    octets = partial(count_octets, dialect=connection.dialect.name)
+    size = octets(responses.c.body) + octets(responses.c.output)
+    row = connection.execute(select(responses.c.key, responses.c.created, size).where(responses.c.run == run)).first()
+    if row is None:
+        return []
+    growth = Growth(*row)
+    if with_run:
+        trace = connection.execute(select(octets(runs.c.trace)).where(runs.c.id == run)).scalar() or 0
+        growth = growth._replace(bytes=growth.bytes + _measure_events(connection, run) + trace)
+    return [growth]
+
+
+def _measure_events(connection: Connection, run: str) -> int:
+    octets = func.sum(count_octets(response_events.c.body, dialect=connection.dialect.name))
+    return int(connection.execute(select(octets).where(response_events.c.run == run)).scalar() or 0)
 
 
 def _chain(run: str, key: str) -> CTE:

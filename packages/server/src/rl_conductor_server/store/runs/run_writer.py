@@ -17,6 +17,7 @@ from rl_conductor.types import Usage, total
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import NewRun, Status
 from rl_conductor_server.store.runs.audit_records import append_records
+from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, size_of
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import USAGE_COLUMNS
 
@@ -155,6 +156,8 @@ class RunWriter:
             for (write, _), trace in zip(writes, traces, strict=True)
         ]
         connection.execute(self._statements.update_run, updates)
+        stored = [each for each in zip(writes, traces, strict=True) if each[0][0].store_content]
+        add_sizes(connection, (Growth(row.key, row.created, size_of(trace)) for (_, row), trace in stored))
         questions = [
             self._run_key(write.run) | _checked_question(write)
             for write, _ in writes
