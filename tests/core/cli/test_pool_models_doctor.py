@@ -22,7 +22,7 @@ from rl_conductor.config.discovery import embedded as tiny_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import PROVIDERS as ADAPTERS
 from rl_conductor.models.anthropic.bedrock import BedrockClaudeModel
-from rl_conductor.models.gcp import VERTEX
+from rl_conductor.models.clouds.gcp import VERTEX
 from rl_conductor.models.llamacpp.weights import PINNED
 from rl_conductor.models.openai.bedrock import BedrockModel
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from rl_conductor.models import Model
-from rl_conductor.models.clouds import bedrock_model, vertex_model
+from rl_conductor.models.clouds.protocols import bedrock_model, vertex_model
 from rl_conductor.models.openai.azure import AzureModel
 from rl_conductor.models.openai.services import LiteLLMModel
 

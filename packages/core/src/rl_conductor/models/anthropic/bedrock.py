@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, BadResponseError, ConfigError
 from rl_conductor.models.anthropic.adapter import STATUS_BY_TYPE, AnthropicModel, SDKClient
-from rl_conductor.models.aws import KEY_VARIABLE, bedrock_endpoint, find_region
 from rl_conductor.models.base import MAX_ERROR_LENGTH
+from rl_conductor.models.clouds.aws import KEY_VARIABLE, bedrock_endpoint, find_region
 from rl_conductor.models.endpoints import Credentials
 
 try:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.anthropic.adapter import AnthropicModel, SDKClient
+from rl_conductor.models.clouds.gcp import VERTEX, find_place, translate_google_auth_errors
 from rl_conductor.models.endpoints import Credentials
-from rl_conductor.models.gcp import VERTEX, find_place, translate_google_auth_errors
 
 try:
     import anthropic

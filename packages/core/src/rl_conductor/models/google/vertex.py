@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.clouds.gcp import VERTEX, find_place, translate_google_auth_errors
 from rl_conductor.models.endpoints import Credentials
-from rl_conductor.models.gcp import VERTEX, find_place, translate_google_auth_errors
 from rl_conductor.models.google.adapter import GoogleModel
 
 try:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, ConfigError
-from rl_conductor.models.aws import bedrock_endpoint, find_region
 from rl_conductor.models.base import MAX_ERROR_LENGTH
+from rl_conductor.models.clouds.aws import bedrock_endpoint, find_region
 from rl_conductor.models.endpoints import Credentials
 from rl_conductor.models.openai.adapter import OpenAIModel
 
