@@ -1,11 +1,11 @@
 """Compares supervised steps, policy gradients and RAFT where only the workers' cards tell which number does what.
 
 Run with `uv run python benchmarks/composite_cards.py --train train.jsonl --heldout heldout.jsonl --out FOLDER`, on the
-tables of `composite_table.py --split train --size 48 --wordings 5` and `--split heldout --size 36 --seed 3`. Each
-question lists the workers in an order of its own. Training has the wordings of cards in `recipes/composite.toml`; the
-held-out questions have the wordings below, which no training contains. No worker is called, and nothing is selected on
-the held-out questions: each training is evaluated after its last step. `--published` also scores the planner
-that comes with the package.
+tables of `composite_table.py --split train --size 48 --wordings 5` and `--split heldout --size 36 --seed 3`, or with
+another seed if `--heldout-seed` names it. Each question lists the workers in an order of its own. Training has the
+wordings of cards in `recipes/composite.toml`; the held-out questions have the wordings below, which no training
+contains. No worker is called, and nothing is selected on the held-out questions: each training is evaluated after its
+last step. `--published` also scores the planner that comes with the package.
 """
 
 from __future__ import annotations
