@@ -66,7 +66,10 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     [
         ("prot = 1", "prot: there is no such setting; did you mean 'port'?"),
         ("port = 99999", "port: "),
-        ("[keys.red]\nsha256 = 'short'", "keys.red.sha256: "),
+        (
+            "[keys.red]\nsha256 = 'short'",
+            "keys.red.sha256: write the SHA-256 of a key in 64 digits, as 'rl-conductor serve --new-key",
+        ),
         ("[keys.red]", "keys.red.sha256: missing; write the line that 'rl-conductor serve --new-key NAME' prints"),
         ("[keys.'a b']\nsha256 = 'x'", "keys.a b"),
         ("[profiles.x]\nbase = 'mini'", "profiles.x.released: missing; write a date, such as released = 2026-01-31"),

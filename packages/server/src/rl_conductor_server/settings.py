@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from datetime import date
 from decimal import Decimal
@@ -9,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.config.profiles import ProfileName
@@ -27,9 +28,18 @@ MAX_RATE, MAX_CACHE_SECONDS = 10**6, 10**9
 """Maximum requests a minute, and maximum age of a cached answer."""
 SIGN_IN_SECONDS = 600
 """Time to sign in at an OpenID Connect provider."""
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 EntryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$")]
+
+
+def _check_hash(text: str) -> str:
+    """Refuses what is no SHA-256, such as a key itself, without repeating it."""
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise ValueError("write the SHA-256 of a key in 64 digits, as 'rl-conductor serve --new-key NAME' prints it")
+    return text
+
+
+Sha256 = Annotated[str, AfterValidator(_check_hash)]
 
 
 def _expand_name(value: object) -> object:
