@@ -119,7 +119,8 @@ class StepRun:
             return self.round.question
         evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in inputs]
         self.evidence = tuple(evidence)
-        question = select_question(self.round.request.messages, self.planned.inputs)
+        names = self.planned.inputs
+        question = self.round.question if names is None else select_question(self.round.request.messages, names)
         return worker_prompt(question, evidence, self.planned.subtask, key=self.round.run.fence_key)
 
     def _earlier_rounds(self) -> list[Evidence]:
