@@ -77,7 +77,8 @@ class Attempt:
         timer = CallTimer(deadline)
         try:
             with timer:
-                if not self._waits_before:
+                is_bounded = self.slot is not None or self.run.budget.counts_calls
+                if not is_bounded or self.model.capabilities.delegates:  # whose own calls take slots and reservations
                     return await self._call(timer, None)
                 async with self.slot or nullcontext(), self._reservation() as reserved:
                     return await self._call(timer, reserved)
@@ -88,12 +89,6 @@ class Attempt:
                 message = f"{self.model.name} gave no answer in time: {error}"
                 raise ModelTimeoutError(message, model=self.model.name) from None
             raise
-
-    @property
-    def _waits_before(self) -> bool:
-        """Whether the call needs a slot or a reservation. A model that delegates takes both for its own calls."""
-        is_bounded = self.slot is not None or self.run.budget.counts_calls
-        return is_bounded and not self.model.capabilities.delegates
 
     def _reservation(self) -> AbstractAsyncContextManager[Reservation | None]:
         """Returns the reservation to enter for the call; nothing is reserved where no limit depends on it."""
