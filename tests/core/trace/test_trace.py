@@ -52,7 +52,9 @@ async def test_a_trace_and_its_events_travel_as_json() -> None:
     trace, events = await traced(policy=policy, limits=Limits(usd=Decimal("0.5"), seconds=60))
 
     assert Trace.model_validate_json(trace.model_dump_json()) == trace
+    assert Trace.model_validate_json(trace.model_dump_json()).model_dump_json() == trace.model_dump_json()
     assert Trace.model_validate(trace.model_dump(mode="json")) == trace
+    assert not trace.used_fallback
     for event in events:
         assert EVENTS.validate_json(EVENTS.dump_json(event)) == event
 

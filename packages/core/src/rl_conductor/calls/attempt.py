@@ -13,6 +13,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.calls.record import is_refusal
 from rl_conductor.calls.scope import CallScope, current_scope
+from rl_conductor.calls.timer import CallTimer
 from rl_conductor.errors import (
     BadResponseError,
     ConductorError,
@@ -69,52 +70,41 @@ class Attempt:
         """
         if self.model.capabilities.context is not None:
             _require_room(self.model, self.request, self.model.capabilities.context)
-        task = asyncio.current_task()
-        cancellations = task.cancelling() if task else 0  # a task that is being cancelled may call models to clean up
         remaining = self.run.remaining(self.deadline)
         if remaining is not None and remaining <= 0:
             raise self._deadline_error()
         deadline = None if remaining is None else asyncio.get_running_loop().time() + remaining
-        timer = asyncio.timeout_at(deadline)
+        timer = CallTimer(deadline)
         try:
-            slot, reservation = self._slot_and_reservation()
-            async with timer, slot, reservation as reserved:
-                return await self._call(timer, reserved)
+            with timer:
+                is_bounded = self.slot is not None or self.run.budget.counts_calls
+                if not is_bounded or self.model.capabilities.delegates:  # whose own calls take slots and reservations
+                    return await self._call(timer, None)
+                async with self.slot or nullcontext(), self._reservation() as reserved:
+                    return await self._call(timer, reserved)
         except (TimeoutError, ModelError) as error:
-            if timer.expired():
-                raise (self._deadline_error() if timer.when() == deadline else self._timeout_error()) from None
+            if timer.expired:
+                raise (self._deadline_error() if timer.end == deadline else self._timeout_error()) from None
             if isinstance(error, TimeoutError):  # raised by the model itself
                 message = f"{self.model.name} gave no answer in time: {error}"
                 raise ModelTimeoutError(message, model=self.model.name) from None
             raise
-        finally:
-            if task is not None and task.cancelling() > cancellations:
-                raise asyncio.CancelledError
 
-    def _slot_and_reservation(
-        self,
-    ) -> tuple[AbstractAsyncContextManager[object], AbstractAsyncContextManager[Reservation | None]]:
-        """Returns the slot and the reservation to enter for the call.
-
-        A model that delegates has neither, because its own calls take them. Nothing is reserved where no limit depends
-        on it.
-        """
-        if self.model.capabilities.delegates:
-            return nullcontext(), nullcontext()
-        slot = nullcontext() if self.slot is None else self.slot
+    def _reservation(self) -> AbstractAsyncContextManager[Reservation | None]:
+        """Returns the reservation to enter for the call; nothing is reserved where no limit depends on it."""
         if not self.run.budget.counts_calls:
-            return slot, nullcontext()
-        bound = upper_bound(self.request, self.model.price)
-        return slot, self.run.budget.reserve(self.model.name, bound)
+            return nullcontext()
+        return self.run.budget.reserve(self.model.name, upper_bound(self.request, self.model.price))
 
-    async def _call(self, timer: asyncio.Timeout, reservation: Reservation | None) -> Completion:
+    async def _call(self, timer: CallTimer, reservation: Reservation | None) -> Completion:
         """Calls the model within the request's own timeout, and commits the usage."""
         if self.on_start is not None:
             self.on_start()
         self.reached_model = True
         if reservation is not None:
             reservation.begin()
-        self._shorten(timer)
+        if self.request.timeout is not None:
+            timer.limit(self.request.timeout)
         run, reader = self.run, self._reader()
         scope = current_scope.set(
             CallScope(
@@ -149,14 +139,6 @@ class Attempt:
         if reservation is not None:
             reservation.commit(completion.usage)
         return checked(_without_unknown_tools(completion, self.request))
-
-    def _shorten(self, timer: asyncio.Timeout) -> None:
-        """Lets the request's own timeout, which begins now, end the call if that is before the deadline."""
-        if self.request.timeout is None:
-            return
-        end, deadline = asyncio.get_running_loop().time() + self.request.timeout, timer.when()
-        if deadline is None or end < deadline:
-            timer.reschedule(end)
 
     def _timeout_error(self) -> ModelTimeoutError:
         message = f"{self.model.name} gave no answer within {self.request.timeout:g} s"

@@ -20,7 +20,7 @@ from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, 
 from rl_conductor.models.base import Model
 from rl_conductor.models.reply import ReasoningMemory
 from rl_conductor.trace.trace import Call, CallOutcome, fingerprint
-from rl_conductor.types import Completion, Request
+from rl_conductor.types import Completion, Request, Usage
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
 
 MAX_RETRY_AFTER = 60.0
@@ -29,6 +29,8 @@ INITIAL_BACKOFF, MAX_BACKOFF = 0.5, 8.0
 """Seconds."""
 MIN_TIMEOUT = 0.001
 """Seconds: a request's timeout has to be above 0, even when the run's time is over."""
+_BLANK_CALL = Call.model_construct(model="", fingerprint="", usage=Usage.model_construct(), started=0.0, seconds=0.0)
+"""Copied for the record of a successful call, as copying takes half of the time of validation."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -146,22 +148,23 @@ class ModelCall:
         error: str | None = None,
     ) -> None:
         was_sent = attempt.reached_model and outcome != "refused"
-        self.calls.append(
-            Call(
-                model=self.model.name,
-                worker=self.worker,
-                fingerprint=fingerprint(self.request),
-                request=self.request if self.run.keep_prompts else None,
-                completion=completion,
-                outcome=outcome,
-                broke_off=attempt.has_streamed and completion is None,
-                usage=attempt.usage_after(failure, was_sent=was_sent),
-                started=started,
-                seconds=self.run.elapsed() - started,
-                nested=attempt.nested.to_nested(),
-                **({"error": error} if failure is None else _failure_fields(failure)),
-            )
-        )
+        fields: dict[str, Any] = {
+            "model": self.model.name,
+            "worker": self.worker,
+            "fingerprint": fingerprint(self.request),
+            "request": self.request if self.run.keep_prompts else None,
+            "completion": completion,
+            "outcome": outcome,
+            "broke_off": attempt.has_streamed and completion is None,
+            "usage": attempt.usage_after(failure, was_sent=was_sent),
+            "started": started,
+            "seconds": self.run.elapsed() - started,
+            "nested": attempt.nested.to_nested(),
+        }
+        if outcome == "ok":
+            self.calls.append(_BLANK_CALL.model_copy(update=fields))
+        else:
+            self.calls.append(Call(**fields, **({"error": error} if failure is None else _failure_fields(failure))))
 
 
 def _failure_fields(failure: ConductorError) -> dict[str, Any]:

@@ -182,9 +182,10 @@ class PlanSource:
 
     def _restore(self, execution: Execution, record: PlanRecord, interrupted: Round | None) -> PlanRecord:
         """Emits a plan that was not planned now, with the finished steps of the interrupted round."""
+        if interrupted is None:
+            return self._announce(execution, record)
         state = self._state
-        results = interrupted.results if interrupted else ()
-        restored = self.restore_results(record.workflow, results, execution.round.space)
+        restored = self.restore_results(record.workflow, interrupted.results, execution.round.space)
         state.dropped += restored.errors
         record = self._announce(execution, record)
         execution.restore(restored.results)

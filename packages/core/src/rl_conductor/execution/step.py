@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import ConductorError, GuardrailError, LimitError, OutputLimitError
@@ -30,6 +31,10 @@ from rl_conductor.workflow.workflow import Step
 
 OUTPUT_RETRY_FACTOR = 4
 """Factor by which a worker's default `max_tokens` is raised after a reply that used it up on reasoning."""
+_BLANK_RESULT = StepResult.model_construct(
+    index=0, step=Step.model_construct(subtask="", worker=""), planned_worker="", status="ok"
+)
+"""Copied for the result of a step without errors, as copying takes half of the time of validation."""
 
 
 @dataclass(slots=True)
@@ -84,18 +89,19 @@ class StepRun:
         return self._finish(reply, started)
 
     def _finish(self, reply: Message | None, started: float) -> StepResult:
-        self.result = StepResult(
-            index=self.index,
-            step=self.step,
-            planned_worker=self.planned.worker,
-            status="failed" if reply is None else "ok",
-            reply=reply,
-            error="; ".join(self.errors) or None,
-            calls=tuple(self.calls),
-            started=started,
-            seconds=self.round.run.elapsed() - started,
-            checks=tuple(self.checks),
-        )
+        fields: dict[str, Any] = {
+            "index": self.index,
+            "step": self.step,
+            "planned_worker": self.planned.worker,
+            "status": "failed" if reply is None else "ok",
+            "reply": reply,
+            "error": "; ".join(self.errors) or None,
+            "calls": tuple(self.calls),
+            "started": started,
+            "seconds": self.round.run.elapsed() - started,
+            "checks": tuple(self.checks),
+        }
+        self.result = StepResult(**fields) if self.errors else _BLANK_RESULT.model_copy(update=fields)
         if self.round.run.has_listener:
             self.round.run.emit(StepFinished(round=self.round.number, result=self.result))
         return self.result
@@ -119,7 +125,8 @@ class StepRun:
             return self.round.question
         evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in inputs]
         self.evidence = tuple(evidence)
-        question = select_question(self.round.request.messages, self.planned.inputs)
+        names = self.planned.inputs
+        question = self.round.question if names is None else select_question(self.round.request.messages, names)
         return worker_prompt(question, evidence, self.planned.subtask, key=self.round.run.fence_key)
 
     def _earlier_rounds(self) -> list[Evidence]:

@@ -189,11 +189,14 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
     Counts above `MAX_TOKENS_PER_CALL` are lowered to it.
     """
-    if max(_token_counts(usage)) > MAX_TOKENS_PER_CALL:
+    largest = max(_token_counts(usage))
+    if largest > MAX_TOKENS_PER_CALL:
         usage = usage.model_copy(update={name: min(getattr(usage, name), MAX_TOKENS_PER_CALL) for name in TOKEN_COUNTS})
     counted = usage.input_tokens or usage.output_tokens
     if price is None or (not counted and (price.input or price.output)):
         return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})
+    if not largest:
+        return usage.model_copy(update={"calls": 1, "cost": price.per_call})
     cost = price.cost(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,

@@ -86,8 +86,7 @@ def select_inputs(messages: Sequence[Message], names: Collection[str] | None) ->
         messages: a conversation whose last user message is the prompt of a worker.
         names: the inputs to keep; `None` keeps all. An attachment of a removed turn moves to the last user message.
     """
-    last = last_user(messages)
-    if last is None or names is None:
+    if names is None or (last := last_user(messages)) is None:
         return tuple(messages)
     parts = [part for part in input_parts(messages) if not isinstance(_content(messages, part), TextPart)]
     hidden = [part for part in parts if part.name not in names]

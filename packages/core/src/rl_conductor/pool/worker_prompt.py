@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from json import JSONEncoder
 
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.truncation import truncate_middle
@@ -30,6 +30,8 @@ SUBTASK_LINE = r'subtask: "(?:[^"\\\n]|\\.)*+"\n'
 _REPLY = re.compile(
     rf'<reply step="([^"]*)" mark="([0-9a-f]{{16}})">\n(?:{SUBTASK_LINE})?(.*?)\n</reply mark="\2">', re.DOTALL
 )
+
+_to_json = JSONEncoder(ensure_ascii=False).encode  # `json.dumps` creates an encoder for each text
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def worker_prompt(question: str, evidence: Sequence[Evidence], subtask: str, *, 
         earlier_texts = [text for step in evidence for text in (step.label, step.subtask)]
         nonce = compute_nonce(key, [question, subtask, *earlier_texts, *replies])
         for step, reply in zip(evidence, replies, strict=True):
-            subtask_line = f"subtask: {json.dumps(escape_tags(step.subtask), ensure_ascii=False)}"
+            subtask_line = f"subtask: {_to_json(escape_tags(step.subtask))}"
             blocks.append(delimit("reply", f"{subtask_line}\n{reply}", nonce, step=step.label))
         blocks.append(EVIDENCE_NOTICE)
     blocks.append(SUBTASK.format(subtask=subtask))
@@ -78,8 +80,10 @@ def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, 
 
 def hide_attachments(conversation: Sequence[Message], *, images: bool, files: bool) -> tuple[Message, ...]:
     """Replaces the images and files that a model does not support by notes before the text of their message."""
-    hidden = [part_type for part_type, supported in ((ImagePart, images), (FilePart, files)) if not supported]
-    return tuple([_without(message, tuple(hidden)) for message in conversation]) if hidden else tuple(conversation)
+    if images and files:
+        return tuple(conversation)
+    hidden = tuple([part_type for part_type, supported in ((ImagePart, images), (FilePart, files)) if not supported])
+    return tuple([_without(message, hidden) for message in conversation])
 
 
 def _without(message: Message, hidden: tuple[type[ContentPart], ...]) -> Message:
