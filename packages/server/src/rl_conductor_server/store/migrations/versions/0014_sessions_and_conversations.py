@@ -1,4 +1,4 @@
-"""Adds sessions and users of runs, identities of browser sessions, conversations, streams, and sizes of batches."""
+"""Adds sessions and users of runs, identities of browser sessions, conversations, streams, and stored sizes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -57,9 +57,16 @@ def upgrade() -> None:
         sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("body", sa.Text, nullable=False),
     )
+    op.create_table(
+        "stored_sizes",
+        sa.Column("key", sa.String(64), primary_key=True),
+        sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("stored_sizes")
     op.drop_table("response_events")
     op.drop_table("conversation_items")
     op.drop_table("conversations")
