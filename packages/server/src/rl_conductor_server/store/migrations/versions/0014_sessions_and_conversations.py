@@ -27,6 +27,22 @@ def upgrade() -> None:
     op.create_index("users_by_name", "users", ["name", "created"])
     op.add_column("sessions", sa.Column("identity", sa.Text))
     op.add_column("batches", sa.Column("stored_bytes", sa.BigInteger, nullable=False, server_default="0"))
+    _create_conversations()
+    op.create_table(
+        "response_events",
+        sa.Column("run", sa.String(32), sa.ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
+        sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("body", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "stored_sizes",
+        sa.Column("key", sa.String(64), primary_key=True),
+        sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+    )
+
+
+def _create_conversations() -> None:
     op.create_table(
         "conversations",
         sa.Column("id", sa.String(64), primary_key=True),
@@ -51,18 +67,6 @@ def upgrade() -> None:
     op.create_index("conversation_items_by_position", "conversation_items", ["conversation", "position"])
     op.create_index("conversation_items_by_time", "conversation_items", ["created"])
     op.create_index("conversation_items_by_id", "conversation_items", ["id"])
-    op.create_table(
-        "response_events",
-        sa.Column("run", sa.String(32), sa.ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
-        sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("body", sa.Text, nullable=False),
-    )
-    op.create_table(
-        "stored_sizes",
-        sa.Column("key", sa.String(64), primary_key=True),
-        sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("bytes", sa.BigInteger, nullable=False),
-    )
 
 
 def downgrade() -> None:
