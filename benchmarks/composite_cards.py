@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--heldout", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--heldout-seed", type=int, default=HELDOUT_SEED)
+    parser.add_argument("--heldout-size", type=int, default=36)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--copies", type=int, default=4, help="orders of the workers for each training question")
     parser.add_argument("--methods", nargs="*", default=["supervised", "expectation", "raft"])
@@ -165,7 +166,7 @@ def main() -> None:
     args = parser.parse_args()
     console = Console()
     train = complete_part(composite("train", size=48, wordings=5).samples, args.train)
-    task = composite("heldout", size=36, seed=args.heldout_seed)
+    task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed)
     heldout = complete_part(task.samples, args.heldout)
     data = TableData(
         permute(train.questions, f"train {args.seed}", args.copies, heldout=False),
