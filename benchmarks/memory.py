@@ -1,5 +1,7 @@
 """Measures what workflows in flight cost: memory against bare asyncio tasks with the same text, leaks, collections.
 
+Also the memory that a vendor can make a run take whose stream is as large as it may be.
+
 Run with `uv run python benchmarks/memory.py`. Each measurement runs in its own process. No model is called and nothing
 is spent.
 """
@@ -9,25 +11,34 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from rl_conductor import Completion, Conductor, Limits, Message, Request, Step, Usage, WorkerPool, Workflow
+from rl_conductor.errors import RunError
+from rl_conductor.models.openai.adapter import OpenAIModel
+from rl_conductor.models.reply_limit import MAX_STREAM_BYTES
 from rl_conductor.models.scripted import ALL
+from rl_conductor.trace.events import Event
 from rl_conductor.types import FREE, Delta
 
 AT_ONCE = 1_000
 ROUNDS = 10
 CROWD = 10_000
 """Runs in flight at once for the processor time."""
+PIECES = (4, 100)
+"""Characters of the pieces of a stream that never ends."""
 QUESTION, REPLY = (
     "Which sorting algorithm suits nearly sorted data? " * 8,
     "Insertion sort, since few items move. " * 40,
@@ -152,6 +163,40 @@ async def measure_seconds(collections: str) -> str:
     return f"{(time.process_time() - started) / CROWD} {collecting / CROWD}"
 
 
+async def serve_endless_stream(size: str) -> None:
+    """Prints a port, and answers its connections with a stream of pieces of `size` characters."""
+    frame = f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': 'x' * int(size)}}]})}\n\n".encode()
+    block = frame * (2**16 // len(frame))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+        for _ in range(2 * MAX_STREAM_BYTES // len(block)):
+            writer.write(block)
+            await writer.drain()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await server.serve_forever()
+
+
+async def measure_endless_stream(size: str) -> str:
+    """Returns the memory of the process in MiB before a run over such a stream, whose events are kept, and its peak."""
+    arguments = (sys.executable, __file__, "endless", size)
+    server = await asyncio.create_subprocess_exec(*arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert server.stdout is not None
+    port = (await server.stdout.readline()).decode().strip()
+    model = OpenAIModel("m", base_url=f"http://127.0.0.1:{port}/v1", api_key="none")
+    conductor, events, before = Conductor(model, WorkerPool({"w": model})), list[Event](), resident()
+    workflow = Workflow(steps=(Step(subtask="part", worker="w", access=frozenset()),))
+    with suppress(RunError):
+        await conductor.run(QUESTION, workflow=workflow, stream=True, on_event=events.append)
+    server.kill()
+    await server.wait()
+    return f"{before / 2**20} {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10}"
+
+
 def run_in_process(*arguments: str) -> str:
     """Runs this program with `arguments` in a process of its own and returns its output."""
     process = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
@@ -179,6 +224,11 @@ def main() -> None:
             f"{CROWD:,} runs at once, {name} thresholds of the collector: {total:.2f} ms of processor time each, "
             f"{collecting:.2f} ms of them collections"
         )
+    for size in PIECES:
+        before, peak = (float(number) for number in run_in_process("stream", str(size)).split())
+        console.print(
+            f"an endless stream of pieces of {size} characters: the process grows from {before:.0f} to {peak:.0f} MiB"
+        )
     console.print(
         f"\nPython {platform.python_version()}; one process each, resident memory; no model called, nothing spent",
         style="dim",
@@ -193,6 +243,10 @@ if __name__ == "__main__":
             sys.stdout.write(asyncio.run(measure_process_sizes()))
         case ["crowd", collections]:
             sys.stdout.write(asyncio.run(measure_seconds(collections)))
+        case ["stream", size]:
+            sys.stdout.write(asyncio.run(measure_endless_stream(size)))
+        case ["endless", size]:
+            asyncio.run(serve_endless_stream(size))
         case _:
             argparse.ArgumentParser(description=__doc__).parse_args()
             main()

@@ -174,7 +174,7 @@ async def test_a_conversation_has_the_limits_of_a_request(serve: Serve) -> None:
     ("body", "says"),
     [
         ({"items": [{"role": "user", "content": "x"}] * 21}, "at most 20"),
-        ({"items": [{"type": "web_search_call"}]}, "web_search_call"),
+        ({"items": [{"type": "computer_call"}]}, "computer_call"),
         ({"metadata": {"x": "y" * 513}}, "must have at most 512 characters"),
         ({"metadata": {str(number): "" for number in range(17)}}, "metadata may have at most 16 entries"),
     ],

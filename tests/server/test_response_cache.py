@@ -5,11 +5,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, Message, Price, ToolCall, Usage
 from rl_conductor_server.auth.keys import hash_key
-from rl_conductor_server.store import NewRun
+from rl_conductor_server.store import NewRun, store
+from rl_conductor_server.store.clock import DATABASE_NOW
 from server.chat_requests import BODY
 from server.conftest import ONE_STEP, At, Serve
 
@@ -128,18 +130,28 @@ async def test_an_answer_expires_by_its_own_age_and_not_by_that_of_its_repetitio
     at = await caching(serve)
     first = await ask(at)
     await ask(at)
-    store = at.service.store
-    row = await store.get_run(first.headers["x-conductor-run"])
+    row = await at.service.store.get_run(first.headers["x-conductor-run"])
     assert row is not None
     again = NewRun(id="run-x", **row.model_dump(include={"key", "api", "model", "cache_digest"}), created=row.created)
     for age, is_found in ((599, True), (601, False)):
-        found = await store.cache.find(again.model_copy(update={"created": row.created + age}), max_age=600)
+        found = await at.service.store.cache.find(again.model_copy(update={"created": row.created + age}), max_age=600)
         assert (found is not None) is is_found
 
 
 async def test_cache_control_asks_for_a_new_answer_which_is_cached_then(serve: Serve) -> None:
     at = await caching(serve)
     await ask(at)
+    assert said(await ask(at, RED | {"cache-control": "no-cache"})) == "answer 2"
+    assert said(await ask(at)) == "answer 2"
+
+
+async def test_the_newest_answer_is_found_although_the_clock_of_the_database_went_back(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = await caching(serve)
+    await ask(at)
+    monkeypatch.setattr(store, "select_now", lambda dialect: text(f"SELECT {DATABASE_NOW[dialect]} - 1.0 AS now"))
+    await at.service.store.renew_leases([])
     assert said(await ask(at, RED | {"cache-control": "no-cache"})) == "answer 2"
     assert said(await ask(at)) == "answer 2"
 

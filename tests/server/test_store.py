@@ -132,6 +132,20 @@ async def test_a_wrong_clock_neither_takes_over_a_run_nor_loses_one(
         await opened.aclose()
 
 
+async def test_a_slow_commit_does_not_set_the_time_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute = store.write_queue.execute
+
+    async def execute_slowly(write: Any) -> Any:
+        result = await execute(write)
+        await asyncio.sleep(0.5)
+        return result
+
+    monkeypatch.setattr(store.write_queue, "execute", execute_slowly)
+    expected = store.now() - time.monotonic()
+    await store.renew_leases([])
+    assert abs(store.now() - time.monotonic() - expected) < 0.4
+
+
 async def test_a_process_that_lost_a_run_can_not_finish_it(store: Store, url: str) -> None:
     trace, _ = await run_two_steps()
     await store.claim(new_run())

@@ -26,10 +26,12 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.models import Model
+from rl_conductor.models.base import collect
+from rl_conductor.models.reply_size import max_reply_chars
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.trace import Call, fingerprint
 from rl_conductor.types import Completion, Delta, Message, Price, Request, Tool, ToolCall, Usage
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits, upper_bound
+from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, DEFAULT_REPLY_CHARS, Limits, upper_bound
 
 REQUEST = Request(messages=(Message.user("x"),))
 PRICE = Price(input=Decimal(1), output=Decimal(1))
@@ -441,3 +443,55 @@ async def test_a_call_ends_at_the_deadline_that_its_run_shares_with_others() -> 
     assert str(failure) == "limits.seconds=7 was over before scripted:scripted had answered"
     assert (call.outcome, model.requests) == ("timeout", [])
     assert "limits.seconds=7" in str(own), "it was over first"
+
+
+class Endless(Model):
+    """A model of the user's own whose reply never ends."""
+
+    name = "endless"
+
+    def __init__(self, delta: Delta) -> None:
+        self.delta = delta
+        self.is_closed = False
+
+    async def complete(self, request: Request) -> Completion:
+        return await collect(self.stream(request))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        try:
+            while True:
+                yield self.delta
+        finally:
+            self.is_closed = True
+
+
+@pytest.mark.parametrize("delta", [Delta(text="word "), Delta(reasoning="word ")])
+async def test_an_endless_reply_ends_at_the_limit_of_its_characters_and_is_not_retried(delta: Delta) -> None:
+    model, pieces = Endless(delta), list[str]()
+    error, calls, _ = await ask(model, Limits(reply_chars=100), on_text=pieces.append)
+    assert isinstance(error, BadResponseError)
+    assert str(error) == (
+        "endless: limits.reply_chars=100 is used up before the reply ended; raise it to allow longer replies"
+    )
+    assert not error.retryable
+    assert len(calls) == 1
+    assert model.is_closed
+    assert len("".join(pieces)) <= 100
+
+
+async def test_a_reply_as_long_as_the_limit_is_accepted() -> None:
+    reply, _, _ = await ask(ScriptedModel("x" * 100), Limits(reply_chars=100), on_text=lambda _: None)
+    assert reply.text == "x" * 100
+
+
+@pytest.mark.parametrize("on_text", [None, lambda _: None])
+async def test_the_limit_of_a_run_holds_inside_of_the_model(on_text: Any) -> None:
+    limits: list[int] = []
+
+    def reply(_: Request) -> str:
+        limits.append(max_reply_chars.get())
+        return "x"
+
+    await ask(ScriptedModel(reply), Limits(reply_chars=77), on_text=on_text)
+    assert limits == [77]
+    assert max_reply_chars.get() == DEFAULT_REPLY_CHARS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import tracemalloc
 import zlib
@@ -17,7 +18,9 @@ from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.base import Model
 from rl_conductor.models.google.adapter import GoogleModel
 from rl_conductor.models.openai.adapter import OpenAIModel
-from rl_conductor.models.reply_limit import MAX_REPLY_BYTES
+from rl_conductor.models.openai.wire import Reply
+from rl_conductor.models.reply_limit import MAX_REPLY_BYTES, MAX_STREAM_BYTES
+from rl_conductor.models.reply_size import CHARS_PER_PART, max_reply_chars
 from rl_conductor.types import Message, Request
 
 MEGABYTE = 2**20
@@ -85,6 +88,97 @@ async def test_a_huge_reply_is_rejected_within_bounded_memory(
             await model.aclose()
     assert peak < MAX_MEMORY
     assert not caught.value.retryable
+
+
+def events_of(*values: Any) -> bytes:
+    """Events of a stream, named like their type if they have one."""
+    names = (f"event: {value['type']}\n" if "type" in value else "" for value in values)
+    return "".join(f"{name}data: {json.dumps(value)}\n\n" for name, value in zip(names, values, strict=True)).encode()
+
+
+def chat_delta(**delta: Any) -> bytes:
+    return events_of({"choices": [{"index": 0, "delta": delta}]})
+
+
+def block_delta(start: dict[str, Any], **delta: Any) -> tuple[bytes, bytes]:
+    """The beginning of a message with one content block, and an addition to the block."""
+    message = {"type": "message", "role": "assistant", "model": "m", "content": [], "usage": {}}
+    beginning = events_of(
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": start},
+    )
+    return beginning, events_of({"type": "content_block_delta", "index": 0, "delta": delta})
+
+
+def part(**fields: Any) -> bytes:
+    return events_of({"candidates": [{"content": {"role": "model", "parts": [fields]}}]})
+
+
+PIECE = "x" * 500
+CALL = {"index": 0, "id": "c", "function": {"name": "f", "arguments": PIECE}}
+TOOL_USE = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+ENDLESS: dict[str, tuple[Any, bytes, bytes]] = {
+    "OpenAI's text": (OpenAIModel, b"", chat_delta(content=PIECE)),
+    "OpenAI's reasoning": (OpenAIModel, b"", chat_delta(reasoning_content=PIECE)),
+    "OpenAI's arguments": (OpenAIModel, b"", chat_delta(tool_calls=[CALL])),
+    "OpenAI's calls": (OpenAIModel, b"", chat_delta(tool_calls=[{"function": {"name": "f"}}])),
+    "Anthropic's text": (
+        AnthropicModel,
+        *block_delta({"type": "text", "text": ""}, type="text_delta", text=PIECE),
+    ),
+    "Anthropic's reasoning": (
+        AnthropicModel,
+        *block_delta({"type": "thinking", "thinking": ""}, type="thinking_delta", thinking=PIECE),
+    ),
+    "Anthropic's arguments": (
+        AnthropicModel,
+        *block_delta(TOOL_USE, type="input_json_delta", partial_json=PIECE),
+    ),
+    "Anthropic's blocks": (
+        AnthropicModel,
+        b"",
+        events_of({"type": "content_block_start", "index": 0, "content_block": TOOL_USE | {"input": {"a": PIECE}}}),
+    ),
+    "Google's text": (GoogleModel, b"", part(text=PIECE)),
+    "Google's reasoning": (GoogleModel, b"", part(text=PIECE, thought=True)),
+    "Google's calls": (GoogleModel, b"", part(functionCall={"name": "f", "args": {"a": PIECE}})),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+async def test_an_endless_reply_is_closed_at_the_limit_of_its_characters(name: str) -> None:
+    vendor, beginning, piece = ENDLESS[name]
+    sent = 0
+
+    def body() -> Iterator[bytes]:
+        nonlocal sent
+        yield beginning
+        while True:
+            sent += 1
+            yield piece
+
+    with serve("identity", "text/event-stream", body) as url:
+        model: Model = vendor("m", base_url=f"{url}/v1" if vendor is OpenAIModel else url, api_key="k")
+        limit = max_reply_chars.set(10 * CHARS_PER_PART)
+        message = f"limits.reply_chars={10 * CHARS_PER_PART} is used up before the reply ended; raise it"
+        with pytest.raises(BadResponseError, match=message) as caught:
+            await drain(model)
+        max_reply_chars.reset(limit)
+        await model.aclose()
+    assert not caught.value.retryable
+    assert sent * len(piece) < MAX_STREAM_BYTES / 4
+
+
+def test_small_pieces_of_a_stream_are_not_kept_one_by_one() -> None:
+    reply, pieces = Reply("m"), 110_000
+    tracemalloc.start()
+    try:
+        for number in range(pieces):
+            reply.add({"choices": [{"index": 0, "delta": {"content": f"{number:05} "}}]})
+        size = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert size < 24 * pieces
 
 
 async def test_a_reply_with_broken_or_unknown_compression_is_rejected() -> None:

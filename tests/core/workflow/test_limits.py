@@ -65,6 +65,7 @@ def test_a_limit_in_dollars_is_told_with_every_digit() -> None:
         {"concurrency": 0},
         {"depth": 0},
         {"hedges": -1},
+        {"reply_chars": 0},
         {"dollars": 1},
     ],
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, WrapValidator
@@ -104,15 +105,47 @@ def ignorable(*neutral: object) -> AfterValidator:
     return AfterValidator(lambda value: _check_neutral(value, neutral, IGNORABLE))
 
 
-def _check_tool_type(value: Any, validate: Callable[[Any], Any]) -> Any:
-    try:
-        return validate(value)
-    except ValidationError:
-        raise PydanticCustomError(IGNORED_TOOL, "is not a supported type of tool; write 'function'") from None
+def tool_type(
+    supported: str,
+    *,
+    ignored: re.Pattern[str] | None = None,
+    refused: Mapping[re.Pattern[str], str] = MappingProxyType({}),
+) -> WrapValidator:
+    """Marks the type of a tool; only strict servers reject tools whose type is to be `ignored`.
+
+    `refused` has the sentences about types for which the supported one is to be written in another way.
+    """
+
+    def check(value: Any, validate: Callable[[Any], Any]) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            for pattern, sentence in refused.items():
+                if isinstance(value, str) and pattern.fullmatch(value):
+                    raise PydanticCustomError(UNSUPPORTED, "{sentence}", {"sentence": sentence}) from None
+            is_ignored = ignored is not None and isinstance(value, str) and ignored.fullmatch(value)
+            message = "is not a supported type of tool; write '{supported}'"
+            kind = IGNORED_TOOL if is_ignored else UNSUPPORTED
+            raise PydanticCustomError(kind, message, {"supported": supported}) from None
+
+    return WrapValidator(check)
 
 
-IgnoredTool = WrapValidator(_check_tool_type)
-"""Marks the type of a tool; only strict servers reject tools of other types."""
+def unsupported(sentence: str) -> AfterValidator:
+    """Rejects each value, with a sentence that follows the field's name and says what to write instead."""
+
+    def check(_: object) -> object:
+        raise PydanticCustomError(UNSUPPORTED, "{sentence}", {"sentence": sentence})
+
+    return AfterValidator(check)
+
+
+def check_tool_choice(name: str | None, tools: Collection[str], *, is_required: bool) -> None:
+    """Raises `ValueError` if a request requires the call of a tool that it doesn't have, or that was ignored."""
+    if name is not None and name not in tools:
+        raise ValueError(f"tool_choice names {name!r}, which is not among the tools that can be called here")
+    if is_required and not tools:
+        raise ValueError("tool_choice requires the call of a tool, but none can be called here; write 'auto'")
 
 
 def only(*neutral: object) -> AfterValidator:

@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from rl_conductor.errors import AuthenticationError, BadRequestError, ModelError
 from rl_conductor.models.base import MAX_ERROR_LENGTH, priced
+from rl_conductor.models.reply_size import ReplySize
 from rl_conductor.types import Completion, Message, Price, Usage
 
 FAILURES: dict[int, tuple[type[ModelError], str]] = {
@@ -31,6 +32,7 @@ class A2AReply:
     def __init__(self, model: str) -> None:
         self._model = model
         self._pieces: list[str] = []
+        self._size = ReplySize(model)
         self._artifacts: dict[str, list[str]] = {}
         """The pieces of each artifact, because appending to a text copies it."""
         self.task_id = ""
@@ -75,6 +77,7 @@ class A2AReply:
 
     def _add_artifact(self, artifact: Artifact, *, append: bool) -> str:
         text = text_of(artifact.parts)
+        self._size.add(text, artifact.artifact_id)
         old = self._artifacts.get(artifact.artifact_id)
         if old is not None and append:
             old.append(text)
@@ -98,6 +101,7 @@ class A2AReply:
         return self._append(text) if self.is_over and not has_text else ""
 
     def _append(self, text: str) -> str:
+        self._size.add(text)
         added = SEPARATOR + text if any(self._pieces) and text else text
         self._pieces.append(added)
         return added

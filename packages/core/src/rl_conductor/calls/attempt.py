@@ -11,6 +11,7 @@ from typing import NoReturn
 from rl_conductor.calls.budget import Reservation
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.nested import NestedRecords
+from rl_conductor.calls.pieces import PieceMerger
 from rl_conductor.calls.record import is_refusal
 from rl_conductor.calls.scope import CallScope, current_scope
 from rl_conductor.calls.timer import CallTimer
@@ -26,6 +27,7 @@ from rl_conductor.errors import (
 from rl_conductor.models.base import Model, checked, priced
 from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.models.reply import ReasoningMemory, ReplyReader
+from rl_conductor.models.reply_size import ReplySize, max_reply_chars
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 from rl_conductor.workflow.limits import min_input_tokens, upper_bound
 
@@ -106,6 +108,7 @@ class Attempt:
         if self.request.timeout is not None:
             timer.limit(self.request.timeout)
         run, reader = self.run, self._reader()
+        reply_chars = max_reply_chars.set(run.limits.reply_chars)
         scope = current_scope.set(
             CallScope(
                 run.budget,
@@ -131,6 +134,7 @@ class Attempt:
             raise
         finally:
             current_scope.reset(scope)
+            max_reply_chars.reset(reply_chars)
         if reader is not None:
             completion = reader.split(completion, learn=self.request.response_format is None)
         if not completion.usage.calls:  # a model of the user's own
@@ -164,6 +168,7 @@ class Attempt:
     async def _stream(self, on_text: Callable[[str], None], reader: ReplyReader | None) -> Completion:
         """Passes the text of the answer on as it comes. Errors of the model are translated, those of `on_text` not."""
         completion: Completion | None = None
+        size, pieces = ReplySize(self.model.name), PieceMerger(on_text)
         async with aclosing(self._open_stream()) as deltas:
             while True:
                 try:
@@ -173,16 +178,18 @@ class Attempt:
                 except Exception as error:
                     self._raise_translated(error)
                 self.received_text = self.received_text or bool(delta.text or delta.reasoning)
+                size.add(delta.text, delta.reasoning)
                 completion = delta.completion or completion
                 if text := reader.add(delta) if reader else delta.text:
                     self.has_streamed = True
-                    on_text(text)
+                    pieces.add(text)
         if completion is None:
             reason = "the stream ended before the reply was complete"
             raise BadResponseError(f"{self.model.name}: {reason}", model=self.model.name)
         if reader is not None and (text := reader.rest(completion)):
             self.has_streamed = True
-            on_text(text)
+            pieces.add(text)
+        pieces.end()
         return completion
 
     def _open_stream(self) -> AsyncGenerator[Delta, None]:

@@ -26,6 +26,8 @@ MAX_CHARS_PER_TOKEN = 6
 by this estimate certainly does not fit."""
 DEFAULT_OUTPUT_TOKENS = 4_096
 """Default limit of output tokens per call (paper: workers in training)."""
+DEFAULT_REPLY_CHARS = 16 * 2**20
+"""Default limit of the characters of one reply; the longest replies of today's models have about a million."""
 PLAN_TOKENS = 1_024
 """Maximum tokens of a plan (paper, table of hyper-parameters)."""
 USD_DIGITS = 60
@@ -56,6 +58,8 @@ class Limits(Value):
     """Maximum nesting depth of conductors in one another's pools."""
     hedges: int = Field(default=0, ge=0)
     """Maximum number of hedged calls (see `Worker.hedge_after`)."""
+    reply_chars: int = Field(default=DEFAULT_REPLY_CHARS, ge=1, le=MAX_LIMIT)
+    """Maximum characters of one reply: text, reasoning and arguments of tool calls together."""
 
     def within_seconds(self, seconds: float | None) -> Self:
         """Returns the limits with at most this time; `None` changes nothing."""
@@ -94,6 +98,7 @@ class Limits(Value):
             concurrency: int | None = None,
             depth: int = 2,
             hedges: int = 0,
+            reply_chars: int = DEFAULT_REPLY_CHARS,
         ) -> None: ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -24,10 +25,33 @@ def image_part(url: str, *, param: str, detail: ImageDetail = "auto") -> ImagePa
     return ImagePart(media_type=media_type, data=data, detail=image_detail)
 
 
-def file_part(url: str, *, name: str, param: str) -> FilePart:
+def file_part(url: str, *, name: str, param: str) -> ContentPart:
     """Converts a `data:` URL to a document. Raises `ApiError` for any other value of `param`."""
     media_type, data = _decode(url, "a document must be a data:TYPE;base64,... address", param)
-    return FilePart(media_type=media_type, name=name, data=data)
+    return document_part(media_type, data, name=name, param=param)
+
+
+def document_part(media_type: str, data: str, *, name: str, param: str) -> ContentPart:
+    """Converts a document in base64: plain text to a text part, which every model reads, and others to a file.
+
+    Raises:
+        ApiError: it is not base64 of UTF-8 text, although its type says so.
+    """
+    if not media_type.startswith("text/"):
+        return FilePart(media_type=media_type, name=name, data=data)
+    try:
+        return labelled_text("document", b64decode(data).decode(), name)
+    except ValueError:
+        raise invalid_request(
+            f"{param} must be base64 of UTF-8 text, as its type {media_type} says", param=param
+        ) from None
+
+
+def labelled_text(kind: str, text: str, title: str | None, **details: str | None) -> TextPart:
+    """Marks the beginning and the end of a document within a message, and names its title and other details."""
+    lines = [f"[{kind.capitalize()}: {title}]" if title else f"[{kind.capitalize()}]"]
+    lines += [f"[{name}: {detail}]" for name, detail in details.items() if detail]
+    return TextPart(text="\n".join((*lines, text, f"[End of the {kind}]\n")))
 
 
 def tool_message(call_id: str, content: str | Iterable[ContentPart], *, prefix: str = "") -> Message:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
@@ -169,14 +170,15 @@ class Store:
         """Renew this process's leases on its `active_runs`; a run that is left out may be taken over."""
         run_ids, locks = list(active_runs), self.conversations.locks
 
-        def renew(connection: Connection) -> float:
+        def renew(connection: Connection) -> tuple[float, float]:
             self._leases.renew(connection, run_ids)
             self._budgets.renew(connection)
             self.conversations.renew_locks(connection, locks)
             now: float = connection.execute(select_now(connection.dialect.name)).scalar_one()
-            return now
+            return now, time.monotonic()  # here, because the commit and a busy event loop take their time
 
-        self._clock.set(await self.write_queue.execute(renew))
+        now, read_at = await self.write_queue.execute(renew)
+        self._clock.set(now, read_at=read_at)
         self._contact.record()
 
     async def end_expired_runs(self, active_runs: Iterable[str]) -> Sequence[str]:

@@ -7,6 +7,7 @@ unknown kinds of blocks, deltas and events, are ignored.
 from __future__ import annotations
 
 import json
+from io import StringIO
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
@@ -15,6 +16,7 @@ from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
 from rl_conductor.models.base import priced
+from rl_conductor.models.reply_size import ReplySize
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -120,30 +122,33 @@ class _OpenBlock:
 
     def __init__(self, block: _Block) -> None:
         self.block = block
-        self.text = [block.text or block.thinking or ""]
+        self.text, self.arguments = StringIO(), StringIO()
+        self.text.write(block.text or block.thinking or "")
         self.signature = block.signature or ""
-        self.arguments: list[str] = []
+        self.input = json.dumps(block.input or {})
+        """The arguments of a tool call that has no additions."""
+        block.text = block.thinking = block.input = None
 
     def add(self, addition: _Addition) -> Delta:
         match addition.type, self.block.type:
             case "text_delta", "text":
-                self.text.append(addition.text or "")
+                self.text.write(addition.text or "")
                 return Delta(text=addition.text or "")
             case "thinking_delta", "thinking":
-                self.text.append(addition.thinking or "")
+                self.text.write(addition.thinking or "")
                 return Delta(reasoning=addition.thinking or "")
             case "signature_delta", "thinking":
                 self.signature = addition.signature or ""
             case "input_json_delta", "tool_use":
-                self.arguments.append(addition.partial_json or "")
+                self.arguments.write(addition.partial_json or "")
         return Delta()
 
     def part(self) -> ContentPart | None:
         match self.block.type:
             case "text":
-                return TextPart(text="".join(self.text))
+                return TextPart(text=self.text.getvalue())
             case "thinking":
-                return ReasoningPart(text="".join(self.text), signature=THINKING_PREFIX + self.signature)
+                return ReasoningPart(text=self.text.getvalue(), signature=THINKING_PREFIX + self.signature)
             case "redacted_thinking":
                 return ReasoningPart(text="", signature=REDACTED_PREFIX + (self.block.data or ""))
         return None
@@ -157,6 +162,7 @@ class Reply:
         self._requested = model
         self._message: _Message | None = None
         self._blocks: list[_OpenBlock] = []
+        self._size = ReplySize(model)
         self._is_complete = False
 
     def add_message(self, message: object) -> None:
@@ -169,11 +175,13 @@ class Reply:
         kind = event.get("type") if isinstance(event, dict) else None
         if kind == "content_block_delta":
             piece = self._validated(_BlockDelta, event)
-            return self._block(piece.index).add(piece.delta)
+            added = piece.delta
+            self._size.add(added.text, added.thinking, added.signature, added.partial_json)
+            return self._block(piece.index).add(added)
         if kind == "message_start":
             self._begin(self._validated(_MessageStart, event).message)
         elif kind == "content_block_start":
-            self._blocks.append(_OpenBlock(self._validated(_BlockStart, event).content_block))
+            self._open(self._validated(_BlockStart, event).content_block)
         elif kind == "message_delta":
             self._end(self._validated(_MessageDelta, event))
         elif kind == "message_stop":
@@ -199,7 +207,16 @@ class Reply:
 
     def _begin(self, message: _Message) -> None:
         self._message = message
-        self._blocks = [_OpenBlock(block) for block in message.content]
+        self._blocks = []
+        for block in message.content:
+            self._open(block)
+        message.content = []
+
+    def _open(self, block: _Block) -> None:
+        self._size.add(block.text, block.thinking, block.signature, block.data, block.id, block.name, parts=1)
+        opened = _OpenBlock(block)
+        self._size.add(opened.input)
+        self._blocks.append(opened)
 
     def _end(self, event: _MessageDelta) -> None:
         if self._message is None:
@@ -217,7 +234,7 @@ class Reply:
         block = open_block.block
         if not (block.id and block.name):
             raise self._invalid("a tool call has no id or names no tool")
-        arguments = "".join(open_block.arguments) or json.dumps(block.input or {})
+        arguments = open_block.arguments.getvalue() or open_block.input
         return ToolCall(id=block.id, name=block.name, arguments=arguments)
 
     def _validated(self, kind: type[T], value: object) -> T:

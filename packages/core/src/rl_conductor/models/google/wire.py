@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import StringIO
 from itertools import groupby
 
 from google.genai import types as wire
 
 from rl_conductor.errors import BadRequestError, BadResponseError
 from rl_conductor.models.base import DEFAULT_TIMEOUT, arguments_of, priced
+from rl_conductor.models.reply_size import ReplySize
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -209,11 +211,11 @@ class _OpenPart:
     """A part of the reply that the next chunk may continue."""
 
     is_reasoning: bool
-    pieces: list[str]
     signature: str | None = None
+    text: StringIO = field(default_factory=StringIO)
 
     def close(self) -> ContentPart:
-        text = "".join(self.pieces)
+        text = self.text.getvalue()
         return ReasoningPart(text=text, signature=self.signature) if self.is_reasoning else TextPart(text=text)
 
 
@@ -226,6 +228,7 @@ class Reply:
         self._model = model.partition(":")[2]
         self._earlier_calls = sum(len(message.tool_calls) for message in request.messages)
         self._parts: list[_OpenPart] = []
+        self._size = ReplySize(model)
         self._calls: list[ToolCall] = []
         self._finish: str | None = None
         self._usage = Usage()
@@ -264,18 +267,20 @@ class Reply:
         )
 
     def _add(self, part: wire.Part) -> None:
+        self._size.add(part.text)
         signature = b64encode(part.thought_signature).decode() if part.thought_signature else ""
         if part.function_call:
             call = self._tool_call(part.function_call)
             self._calls.append(call)
+            self._size.add(call.id, call.name, call.arguments, parts=1)
             if signature:
-                self._parts.append(_OpenPart(True, [], f"{CALL_PREFIX}{signature}:{call.id}"))
+                self._open(is_reasoning=True, signature=f"{CALL_PREFIX}{signature}:{call.id}")
         elif part.thought:
             self._add_reasoning(part.text or "", signature)
         else:
             self._add_text(part.text or "")
             if signature:
-                self._parts.append(_OpenPart(True, [], TEXT_PREFIX + signature))
+                self._open(is_reasoning=True, signature=TEXT_PREFIX + signature)
 
     def _tool_call(self, call: wire.FunctionCall) -> ToolCall:
         if not call.name:
@@ -286,18 +291,23 @@ class Reply:
     def _add_text(self, text: str) -> None:
         last = self._parts[-1] if self._parts else None
         if last and not last.is_reasoning:
-            last.pieces.append(text)
+            last.text.write(text)
         elif text:
-            self._parts.append(_OpenPart(False, [text]))
+            self._open(is_reasoning=False).text.write(text)
 
     def _add_reasoning(self, text: str, signature: str) -> None:
         last = self._parts[-1] if self._parts else None
         prefixed = THOUGHT_PREFIX + signature if signature else None
         if last and last.is_reasoning and last.signature is None:
-            last.pieces.append(text)
+            last.text.write(text)
             last.signature = prefixed
         elif text or signature:
-            self._parts.append(_OpenPart(True, [text], prefixed))
+            self._open(is_reasoning=True, signature=prefixed).text.write(text)
+
+    def _open(self, *, is_reasoning: bool, signature: str | None = None) -> _OpenPart:
+        self._size.add(signature, parts=1)
+        self._parts.append(_OpenPart(is_reasoning, signature))
+        return self._parts[-1]
 
 
 def _usage(usage: wire.GenerateContentResponseUsageMetadata) -> Usage:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
@@ -16,6 +17,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError, ContextLengthError, ModelError, RateLimitError
 from rl_conductor.models.base import MAX_ERROR_LENGTH, priced, status_error
+from rl_conductor.models.reply_size import ReplySize
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import (
     Completion,
@@ -262,7 +264,7 @@ class _Call:
     index: int | None
     id: str
     name: str = ""
-    arguments: list[str] = field(default_factory=list)
+    arguments: StringIO = field(default_factory=StringIO)
 
 
 class Reply:
@@ -271,8 +273,8 @@ class Reply:
     def __init__(self, model: str) -> None:
         """`model` is the requested name."""
         self._requested = self._model = model
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._text, self._reasoning = StringIO(), StringIO()
+        self._size = ReplySize(model)
         self._calls: list[_Call] = []
         self._finish = ""
         self._refused = False
@@ -301,7 +303,7 @@ class Reply:
             raise BadResponseError(
                 f"{self._requested}: the reply broke off before it was complete", model=self._requested
             )
-        reasoning, text = "".join(self._reasoning), "".join(self._text)
+        reasoning, text = self._reasoning.getvalue(), self._text.getvalue()
         content: list[ContentPart] = [ReasoningPart(text=reasoning)] if reasoning else []
         content += [TextPart(text=text)] if text else []
         calls = tuple(self._tool_call(call) for call in self._calls)
@@ -316,8 +318,9 @@ class Reply:
     def _add(self, choice: _Choice) -> Delta:
         message = choice.message
         text, reasoning = message.content or message.refusal or "", message.reasoning or ""
-        self._text.append(text)
-        self._reasoning.append(reasoning)
+        self._size.add(text, reasoning)
+        self._text.write(text)
+        self._reasoning.write(reasoning)
         for fragment in message.tool_calls or ():
             self._add_call(fragment)
         self._refused = self._refused or bool(message.refusal)
@@ -330,15 +333,17 @@ class Reply:
         last = next((call for call in reversed(self._calls) if call.index == fragment.index), None)
         # Some servers give every call the index 0: a new id is a new call too.
         if last is None or fragment.index is None or (fragment.id and fragment.id != last.id):
+            self._size.add(fragment.id, parts=1)
             last = _Call(fragment.index, fragment.id or f"call_{len(self._calls)}")
             self._calls.append(last)
+        self._size.add(fragment.function.name, fragment.function.arguments)
         last.name = last.name or fragment.function.name or ""
-        last.arguments.append(fragment.function.arguments or "")
+        last.arguments.write(fragment.function.arguments or "")
 
     def _tool_call(self, call: _Call) -> ToolCall:
         if not call.name:
             raise BadResponseError(f"{self._requested}: a tool call names no tool", model=self._requested)
-        return ToolCall(id=call.id, name=call.name, arguments="".join(call.arguments) or "{}")
+        return ToolCall(id=call.id, name=call.name, arguments=call.arguments.getvalue() or "{}")
 
     def _invalid_reply(self, error: ValidationError) -> BadResponseError:
         return BadResponseError(

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from rl_conductor.types import (
     ContentPart,
-    FilePart,
-    ImagePart,
     JsonFormat,
     Message,
     ReasoningPart,
     Request,
     Sampling,
-    TextPart,
     Tool,
     ToolCall,
 )
-from rl_conductor_server.api.content import image_part, tool_message
+from rl_conductor_server.api.anthropic_messages.documents import Block, Document, Image, SearchResult, Text
+from rl_conductor_server.api.anthropic_messages.vendor_tools import ToolReference, ToolType, VendorToolBlock
+from rl_conductor_server.api.content import tool_message
 from rl_conductor_server.extension import Extension
 from rl_conductor_server.protocol import (
     NEAREST_EFFORTS,
@@ -32,69 +31,13 @@ from rl_conductor_server.protocol import (
     UserName,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, ignorable, only
+from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 FAILED = "(the tool failed) "
 
 
-class Block(Body):
-    """Base of content blocks; `cache_control` is ignored."""
-
-    cache_control: dict[str, Any] | None = None
-
-
-class Text(Block):
-    """A text block; extra fields of an earlier response are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    type: Literal["text"]
-    text: str
-
-    def part(self) -> ContentPart:
-        return TextPart(text=self.text)
-
-
-class Base64Source(Body):
-    """Content encoded in base64."""
-
-    type: Literal["base64"]
-    media_type: str
-    data: str
-
-
-class UrlSource(Body):
-    """Content at a URL."""
-
-    type: Literal["url"]
-    url: str
-
-
-class Image(Block):
-    """A content block with an image."""
-
-    type: Literal["image"]
-    source: Annotated[Base64Source | UrlSource, Field(discriminator="type")]
-
-    def part(self) -> ContentPart:
-        if isinstance(self.source, UrlSource):
-            return image_part(self.source.url, param="url")
-        return ImagePart(media_type=self.source.media_type, data=self.source.data)
-
-
-class Document(Block):
-    """A content block with a document."""
-
-    type: Literal["document"]
-    source: Base64Source
-    title: str | None = None
-
-    def part(self) -> ContentPart:
-        return FilePart(media_type=self.source.media_type, name=self.title or "document.pdf", data=self.source.data)
-
-
-ContentBlock = Annotated[Text | Image | Document, Field(discriminator="type")]
+ContentBlock = Annotated[Text | Image | Document | SearchResult | ToolReference, Field(discriminator="type")]
 
 
 class ToolResult(Block):
@@ -106,7 +49,7 @@ class ToolResult(Block):
     is_error: bool = False
 
     def message(self) -> Message:
-        content = self.content if isinstance(self.content, str) else [block.part() for block in self.content]
+        content = self.content if isinstance(self.content, str) else _parts(self.content)
         return tool_message(self.tool_use_id, content, prefix=FAILED if self.is_error else "")
 
 
@@ -131,8 +74,8 @@ class Thinking(Body):
     thinking: str
     signature: str = ""
 
-    def part(self) -> ContentPart:
-        return ReasoningPart(text=self.thinking)
+    def parts(self) -> Iterator[ContentPart]:
+        yield ReasoningPart(text=self.thinking)
 
 
 class RedactedThinking(Body):
@@ -142,8 +85,22 @@ class RedactedThinking(Body):
     data: str
 
 
-UserBlock = Annotated[Text | Image | Document | ToolResult, Field(discriminator="type")]
-AssistantBlock = Annotated[Text | ToolUse | Thinking | RedactedThinking, Field(discriminator="type")]
+UserBlock = Annotated[Text | Image | Document | SearchResult | ToolResult, Field(discriminator="type")]
+AssistantBlock = Annotated[Text | ToolUse | Thinking | RedactedThinking | VendorToolBlock, Field(discriminator="type")]
+
+
+def _parts(blocks: Iterable[ContentBlock]) -> tuple[ContentPart, ...]:
+    return tuple(part for block in blocks for part in block.parts())
+
+
+class SystemTurn(Body):
+    """Instructions among the messages."""
+
+    role: Literal["system"]
+    content: str | tuple[Text, ...]
+
+    def messages(self) -> Iterator[Message]:
+        yield Message.system(_system_text(self.content))
 
 
 class UserTurn(Body):
@@ -157,10 +114,10 @@ class UserTurn(Body):
         if isinstance(self.content, str):
             yield Message.user(self.content)
             return
-        parts = [block.part() for block in self.content if not isinstance(block, ToolResult)]
+        parts = _parts(block for block in self.content if not isinstance(block, ToolResult))
         yield from (block.message() for block in self.content if isinstance(block, ToolResult))
         if parts:
-            yield Message(role="user", content=tuple(parts))
+            yield Message(role="user", content=parts)
 
 
 class AssistantTurn(Body):
@@ -173,18 +130,19 @@ class AssistantTurn(Body):
         if isinstance(self.content, str):
             yield Message.assistant(self.content)
             return
-        parts = tuple(block.part() for block in self.content if isinstance(block, Text | Thinking))
+        parts = tuple(part for block in self.content if isinstance(block, Text | Thinking) for part in block.parts())
         calls = tuple(block.call() for block in self.content if isinstance(block, ToolUse))
-        yield Message(role="assistant", content=parts, tool_calls=calls)
+        if parts or calls or not any(isinstance(block, VendorToolBlock) for block in self.content):
+            yield Message(role="assistant", content=parts, tool_calls=calls)
 
 
-Turn = Annotated[UserTurn | AssistantTurn, Field(discriminator="role")]
+Turn = Annotated[UserTurn | AssistantTurn | SystemTurn, Field(discriminator="role")]
 
 
 class ToolEntry(Block):
     """A tool that the model may call."""
 
-    type: Literal["custom"] = "custom"
+    type: ToolType = "custom"
     name: str
     description: str = ""
     input_schema: dict[str, Any]
@@ -248,6 +206,13 @@ class MessagesBody(Body):
     mcp_servers: Annotated[Any, only([])] = None
     service_tier: Annotated[Any, ignorable("auto", "standard_only")] = None
 
+    @model_validator(mode="after")
+    def _tool_choice_can_be_met(self) -> Self:
+        choice = self.tool_choice
+        name = choice.name if choice.type == "tool" else None
+        check_tool_choice(name, [tool.name for tool in self.tools], is_required=choice.type in ("any", "tool"))
+        return self
+
     def to_request(self) -> ParsedRequest:
         return ParsedRequest(
             model=self.model,
@@ -269,11 +234,12 @@ class MessagesBody(Body):
         blocks: list[object] = [*self.tools, *(() if isinstance(self.system, str) else self.system)]
         for turn in self.messages:
             blocks += () if isinstance(turn.content, str) else turn.content
+        yield from (f"messages.content.{block.type}" for block in blocks if isinstance(block, VendorToolBlock))
         if self.cache_control or any(isinstance(block, Block) and block.cache_control for block in blocks):
             yield "cache_control"
 
     def _request(self) -> Request:
-        system = self.system if isinstance(self.system, str) else "\n\n".join(block.text for block in self.system)
+        system = _system_text(self.system)
         instructions = (Message.system(system),) if system else ()
         messages = tuple(message for turn in self.messages for message in turn.messages())
         schema = self.output_config.format or self.output_format
@@ -287,6 +253,10 @@ class MessagesBody(Body):
                 temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=self.stop_sequences
             ),
         )
+
+
+def _system_text(content: str | Sequence[Text]) -> str:
+    return content if isinstance(content, str) else "\n\n".join(block.text for block in content)
 
 
 class CountTokensBody(MessagesBody):

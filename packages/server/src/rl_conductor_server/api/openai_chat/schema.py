@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
@@ -22,10 +23,13 @@ from rl_conductor_server.protocol import (
     UserName,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, ignorable, only, replaced_by
+from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, replaced_by, tool_type
 
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "prediction")
 """Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
+
+RUN_BY_VENDOR = re.compile(r"(.*:)?(web_search|web_search_preview|file_search|code_interpreter|image_generation|mcp).*")
+"""Types of tools that the vendors of some models run themselves, with their versions and the names of gateways."""
 
 # ---------------------------------------------------------------------------------------- messages
 
@@ -172,9 +176,9 @@ class FunctionTool(Body):
 
 
 class ToolEntry(Body):
-    """A tool of the request; only functions are supported."""
+    """A tool of the request; those that run at the vendor can't be called here and are ignored."""
 
-    type: Literal["function"]
+    type: Annotated[Literal["function"], tool_type("function", ignored=RUN_BY_VENDOR)]
     function: FunctionTool
 
     def tool(self) -> Tool:
@@ -278,10 +282,10 @@ class ChatBody(Body):
     function_call: Annotated[Any, replaced_by("tool_choice")] = None
 
     @model_validator(mode="after")
-    def _tool_choice_names_a_tool(self) -> Self:
-        names = {tool.function.name for tool in self.tools or ()}
-        if isinstance(self.tool_choice, Choice) and self.tool_choice.function.name not in names:
-            raise ValueError(f"tool_choice names {self.tool_choice.function.name!r}, which is not among the tools")
+    def _tool_choice_can_be_met(self) -> Self:
+        name = self.tool_choice.function.name if isinstance(self.tool_choice, Choice) else None
+        is_required = name is not None or self.tool_choice == "required"
+        check_tool_choice(name, [tool.function.name for tool in self.tools or ()], is_required=is_required)
         return self
 
     def to_request(self) -> ParsedRequest:

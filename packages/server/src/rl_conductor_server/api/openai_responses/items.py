@@ -9,7 +9,13 @@ from rl_conductor.types import ToolCall
 from rl_conductor_server.api.openai_responses.schema import Item, MessageItem
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
 
-ID_PREFIXES = {"function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+ID_PREFIXES = {
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "reasoning": "rs",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+}
 
 
 def output_items(trace: Trace) -> list[dict[str, Any]]:

@@ -11,6 +11,12 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 from rl_conductor_server.api.content import ImageDetail, file_part, image_part, json_format, tool_message
+from rl_conductor_server.api.openai_responses.vendor_items import (
+    VENDOR_ITEM_TYPES,
+    CustomCall,
+    CustomCallOutput,
+    VendorItem,
+)
 from rl_conductor_server.extension import Extension
 from rl_conductor_server.protocol import (
     NEAREST_EFFORTS,
@@ -22,11 +28,14 @@ from rl_conductor_server.protocol import (
     UserName,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, IgnoredTool, ignorable, only
+from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, tool_type
 
+VENDOR_ITEM = "vendor_item"
+"""The tag of all types of `VendorItem`."""
 RESPONSE_ID = re.compile(r"resp_([0-9a-f]{16})")
 MAX_ID_CHARS = 64
 """Characters of an unknown id that an error quotes."""
+ANY = re.compile(r".*", re.DOTALL)
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
 """Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
 
@@ -151,8 +160,8 @@ class ItemReference(Body):
 
 
 def _kind(item: Any) -> str:
-    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", "message")
-    return str(kind)
+    kind = str(item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", "message"))
+    return VENDOR_ITEM if kind in VENDOR_ITEM_TYPES else kind
 
 
 def _input_kind(item: Any) -> str:
@@ -162,22 +171,18 @@ def _input_kind(item: Any) -> str:
     return "item_reference" if is_untyped and "id" in item and item.keys() <= {"type", "id"} else _kind(item)
 
 
-Item = Annotated[
+StoredItem = (
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCall, Tag("function_call")]
     | Annotated[CallOutput, Tag("function_call_output")]
-    | Annotated[ReasoningItem, Tag("reasoning")],
-    Discriminator(_kind),
-]
-"""An item that can be stored."""
-InputItem = Annotated[
-    Annotated[MessageItem, Tag("message")]
-    | Annotated[FunctionCall, Tag("function_call")]
-    | Annotated[CallOutput, Tag("function_call_output")]
+    | Annotated[CustomCall, Tag("custom_tool_call")]
+    | Annotated[CustomCallOutput, Tag("custom_tool_call_output")]
+    | Annotated[VendorItem, Tag(VENDOR_ITEM)]
     | Annotated[ReasoningItem, Tag("reasoning")]
-    | Annotated[ItemReference, Tag("item_reference")],
-    Discriminator(_input_kind),
-]
+)
+Item = Annotated[StoredItem, Discriminator(_kind)]
+"""An item that can be stored."""
+InputItem = Annotated[StoredItem | Annotated[ItemReference, Tag("item_reference")], Discriminator(_input_kind)]
 """An item of a request's input."""
 
 
@@ -189,7 +194,8 @@ def run_of(response: str) -> str:
 
 def to_messages(items: Iterable[InputItem]) -> Iterator[Message]:
     """Converts items to messages, but for references; consecutive items of the assistant become one message."""
-    return merge_turns(item.message() for item in items if not isinstance(item, ReasoningItem | ItemReference))
+    unread = ReasoningItem | ItemReference | VendorItem
+    return merge_turns(item.message() for item in items if not isinstance(item, unread))
 
 
 def merge_turns(messages: Iterable[Message]) -> Iterator[Message]:
@@ -210,7 +216,7 @@ def merge_turns(messages: Iterable[Message]) -> Iterator[Message]:
 class ToolEntry(Body):
     """A function that the model may call; tools that run at the vendor can't be called here and are ignored."""
 
-    type: Annotated[Literal["function"], IgnoredTool]
+    type: Annotated[Literal["function"], tool_type("function", ignored=ANY)]
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
@@ -224,7 +230,7 @@ class ToolEntry(Body):
 class Choice(Body):
     """A function that the model must call."""
 
-    type: Literal["function"]
+    type: Annotated[Literal["function"], tool_type("function")]
     name: str
 
 
@@ -320,6 +326,13 @@ class ResponsesBody(Body):
             raise ValueError("conversation can't be combined with previous_response_id; write one of them")
         return self
 
+    @model_validator(mode="after")
+    def _tool_choice_can_be_met(self) -> Self:
+        name = self.tool_choice.name if isinstance(self.tool_choice, Choice) else None
+        is_required = name is not None or self.tool_choice == "required"
+        check_tool_choice(name, [tool.name for tool in self.tools], is_required=is_required)
+        return self
+
     def to_request(self) -> ParsedRequest:
         labels = {name: value for name in ("user", "safety_identifier") if (value := getattr(self, name))}
         return ParsedRequest(
@@ -353,6 +366,7 @@ class ResponsesBody(Body):
     def _ignored(self) -> Iterator[str]:
         yield from (name for name in HINTS if getattr(self, name) is not None)
         yield from self.include or ()
+        yield from (f"input.{item.type}" for item in self.items if isinstance(item, VendorItem))
         if self.reasoning and self.reasoning.summary:
             yield "reasoning.summary"
         if self.reasoning and self.reasoning.effort in NEAREST_EFFORTS:

@@ -1,0 +1,32 @@
+"""`PieceMerger`: bounds the number of pieces of a streamed answer, because listeners keep an event for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+MAX_SMALL_PIECES = 16_384
+"""Number of pieces, usually tokens, that are passed on as they come; few answers have as many."""
+MIN_LATE_CHARS = 256
+"""Minimum characters of the pieces after those."""
+
+
+class PieceMerger:
+    """Passes pieces of text on, and joins small ones late in a long answer."""
+
+    def __init__(self, on_text: Callable[[str], None]) -> None:
+        self._on_text = on_text
+        self._passed_on = 0
+        self._waiting = ""
+
+    def add(self, text: str) -> None:
+        """Adds a piece."""
+        self._waiting += text
+        if self._passed_on < MAX_SMALL_PIECES or len(self._waiting) >= MIN_LATE_CHARS:
+            self.end()
+
+    def end(self) -> None:
+        """Passes on what waits."""
+        if self._waiting:
+            text, self._waiting = self._waiting, ""
+            self._passed_on += 1
+            self._on_text(text)
