@@ -36,8 +36,9 @@ async def test_clients_of_all_vendors_share_a_context(monkeypatch: pytest.Monkey
     for name in ("openai:gpt-5", "openai:gpt-5-mini", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-flash"):
         made = model(name, api_key="none")
         assert isinstance(made, OpenAIModel | AnthropicModel | GoogleModel)
-        client = made._clients.get()
-        contexts.append(context_of(client if isinstance(made, GoogleModel) else client._client))
+        contexts.append(
+            context_of(made._clients.get() if isinstance(made, GoogleModel) else made._clients.get()._client)
+        )
         await made.aclose()
     assert len(contexts) == 4
     assert len(set(contexts)) == 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
@@ -74,6 +75,12 @@ def _connections() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks=event_hooks(), **connection_settings(httpx2))
 
 
+def api_version(stable: str, *, beta: str) -> str:
+    """Returns the version of the API, which `GOOGLE_GENAI_API_VERSION` can replace, as in the vendor's SDK."""
+    version = os.environ.get("GOOGLE_GENAI_API_VERSION") or stable
+    return beta if version == "beta" else version
+
+
 class GoogleModel:
     """A model of Google, or of a server that implements the Gemini API."""
 
@@ -134,7 +141,8 @@ class GoogleModel:
     def _path(self) -> str:
         """Returns the version of the API and the full name of the model."""
         is_full_name = self._model.startswith(("models/", "tunedModels/"))
-        return f"v1/{self._model}" if is_full_name else f"v1/models/{self._model}"
+        model = self._model if is_full_name else f"models/{self._model}"
+        return f"{api_version('v1', beta='v1beta')}/{model}"
 
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""
@@ -187,7 +195,7 @@ class GoogleModel:
     async def _options(self, body: Json, request: Request) -> dict[str, Any]:
         timeout = request.timeout or DEFAULT_TIMEOUT
         headers = {"content-type": "application/json", "x-server-timeout": str(math.ceil(timeout))}
-        # ASCII, because text may contain half of a surrogate pair, which UTF-8 can't encode.
+        # ASCII, because arguments of tools may contain half of a surrogate pair, which UTF-8 can't encode.
         content = json.dumps(body).encode()
         return {"content": content, "headers": headers | await self._authorization(), "timeout": timeout}
 

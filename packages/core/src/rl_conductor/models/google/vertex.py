@@ -11,7 +11,7 @@ from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.clouds.gcp import VERTEX, find_place, translate_google_auth_errors
 from rl_conductor.models.endpoints import Credentials
-from rl_conductor.models.google.adapter import GoogleModel
+from rl_conductor.models.google.adapter import GoogleModel, api_version
 
 try:
     import google.auth
@@ -82,13 +82,14 @@ class VertexModel(GoogleModel):
         return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key, default_url=self._place.url)
 
     def _path(self) -> str:
-        publisher, slash, name = self._model.partition("/")
-        if publisher == "projects" and slash:
-            return f"v1beta1/{self._model}"
-        model = self._model if slash else f"publishers/google/models/{self._model}"
-        if slash and publisher not in ("models", "publishers"):
-            model = f"publishers/{publisher}/models/{name}"
-        return f"v1beta1/projects/{self._place.project}/locations/{self._place.location}/{model}"
+        version = api_version("v1beta1", beta="v1beta1")
+        if self._model.startswith("projects/"):
+            return f"{version}/{self._model}"
+        model = self._model
+        if not model.startswith(("models/", "publishers/")):
+            publisher, slash, name = model.partition("/")
+            model = f"publishers/{publisher}/models/{name}" if slash else f"publishers/google/models/{model}"
+        return f"{version}/projects/{self._place.project}/locations/{self._place.location}/{model}"
 
     async def _authorization(self) -> dict[str, str]:
         if self._credentials.uses_identity:
