@@ -37,6 +37,10 @@ class Faulty(GoogleWire):
         self.scenario = seen.scenario
         return seen if not seen.scenario.startswith("status-") else Seen("server-error", stream=seen.stream)
 
+    def whole(self, seen: Seen, said: Said) -> Any:
+        """A reply, or an error with the status of a success."""
+        return {"error": QUOTA} if seen.scenario == "bare-object" else super().whole(seen, said)
+
     def events(self, seen: Seen, said: Said) -> list[str]:
         """A reply that breaks off with an error."""
         events = super().events(seen, said)[:1]
@@ -86,6 +90,12 @@ async def test_an_error_in_mid_stream_may_have_no_data_prefix(model: GoogleModel
     with pytest.raises(RateLimitError, match=r"Quota of \[secret\]") as caught:
         await collect(model.stream(HELLO))
     assert (caught.value.status, caught.value.retry_after) == (429, 7)
+
+
+@named("bare-object")
+async def test_an_error_may_come_with_the_status_of_a_success(model: GoogleModel) -> None:
+    with pytest.raises(RateLimitError, match=r"Quota of \[secret\]"):
+        await model.complete(HELLO)
 
 
 @named("bare-text", "bare-code")

@@ -63,7 +63,7 @@ RETRY_DELAY = re.compile(r'"retryDelay":\s*"([^"]*)"')
 
 
 class _APIError(Exception):
-    """The API reports an error, by the status of a response or in the middle of a stream."""
+    """The API reports an error, in the status of a response or in its body."""
 
     def __init__(self, response: httpx2.Response, body: bytes) -> None:
         super().__init__("an error of the API")
@@ -71,7 +71,7 @@ class _APIError(Exception):
         self.text = body.decode(errors="replace")
 
 
-def _connections() -> httpx2.AsyncClient:
+def _create_client() -> httpx2.AsyncClient:
     return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks=event_hooks(), **connection_settings(httpx2))
 
 
@@ -121,7 +121,7 @@ class GoogleModel:
         self.price = price or self.endpoint.price_of(name, self._credentials)
         self._url = self._address("generateContent")
         self._stream_url = self._address("streamGenerateContent?alt=sse")
-        self._clients = PerLoop(_connections)
+        self._clients = PerLoop(_create_client)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r})"
@@ -177,7 +177,7 @@ class GoogleModel:
         if not response.is_success:
             raise _APIError(response, response.content)
         self._reject_web_page(response)
-        return json.loads(response.content)
+        return _parse(response, response.content)
 
     async def _chunks(self, body: Json, request: Request) -> AsyncGenerator[object, None]:
         options = await self._options(body, request)
@@ -188,9 +188,9 @@ class GoogleModel:
             reader = EventReader()
             async for piece in response.aiter_bytes():
                 for data in reader.add(piece):
-                    yield _chunk_of(response, data)
+                    yield _parse(response, data)
             for data in reader.end():
-                yield _chunk_of(response, data)
+                yield _parse(response, data)
 
     async def _options(self, body: Json, request: Request) -> dict[str, Any]:
         timeout = request.timeout or DEFAULT_TIMEOUT
@@ -248,8 +248,8 @@ class GoogleModel:
         return f"{self.name}: {text}"[:MAX_ERROR_LENGTH]
 
 
-def _chunk_of(response: httpx2.Response, data: bytes) -> object:
-    """Parses an event of a stream."""
+def _parse(response: httpx2.Response, data: bytes) -> object:
+    """Parses a reply or an event of a stream, which may be an error in spite of the response's status."""
     chunk = _unwrap(json.loads(data))
     if isinstance(chunk, dict) and chunk.get("error"):
         raise _APIError(response, data)
@@ -272,7 +272,7 @@ def _error_fields(body: str) -> dict[str, Any]:
 
 
 def _status(response: httpx2.Response, fields: dict[str, Any]) -> int:
-    """Returns the status of the response, or in a stream, which has begun with a success, that of the error."""
+    """Returns the status of the response, or if that is a success, as at the start of a stream, that of the error."""
     if not response.is_success:
         return response.status_code
     code = fields.get("code")
