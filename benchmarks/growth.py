@@ -19,7 +19,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from google.genai import types as wire
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +35,7 @@ from rl_conductor import (
     WorkerPool,
     Workflow,
 )
-from rl_conductor.models.google.wire import Reply as GoogleReply
+from rl_conductor.models.google.reply import Reply as GoogleReply
 from rl_conductor.models.openai.wire import Reply as OpenAIReply
 from rl_conductor.plan_text.forms import render
 from rl_conductor.plan_text.parser import parse
@@ -204,7 +203,7 @@ def _tool_call_frame(arguments: str) -> object:
 
 
 def _google_frame(text: str) -> object:
-    return wire.GenerateContentResponse.model_validate({"candidates": [{"content": {"parts": [{"text": text}]}}]})
+    return {"candidates": [{"content": {"parts": [{"text": text}]}}]}
 
 
 def streamed_reply(start: str) -> Callable[[int], Run]:

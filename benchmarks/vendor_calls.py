@@ -42,9 +42,10 @@ Call = Callable[[], Awaitable[object]]
 
 @dataclass
 class Protocol:
-    """A vendor's protocol: its adapter, its SDK, and the replies of the vendor."""
+    """A vendor's protocol: its adapter, and the replies of the vendor."""
 
-    sdk: str
+    library: str
+    """The SDK or HTTP client that the adapter uses."""
     path: str
     stream_path: str
     model: Callable[[str], Model]
@@ -108,7 +109,7 @@ PROTOCOLS = {
         _anthropic_frames(),
     ),
     "google": Protocol(
-        "google-genai",
+        "httpx2",
         "/v1/models/m:generateContent",
         "/v1/models/m:streamGenerateContent?alt=sse",
         lambda url: GoogleModel("m", base_url=url, api_key="none"),
@@ -127,7 +128,7 @@ def _complete_response(reply: Any) -> bytes:
 
 def _stream_response(protocol: Protocol) -> bytes:
     events = [f"data: {json.dumps(frame)}\n\n" for frame in protocol.frames]
-    if protocol.sdk == "anthropic":
+    if protocol.library == "anthropic":
         events = [f"event: {frame['type']}\n{event}" for frame, event in zip(protocol.frames, events, strict=True)]
     events += ["data: [DONE]\n\n"] if protocol.has_end else []
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(event), event.encode()) for event in [*events, ""])
@@ -255,7 +256,7 @@ async def main() -> None:
     with vendor() as url:
         for name, protocol in PROTOCOLS.items():
             for what, *cells in await measure_protocol(protocol, url):
-                label = f"{name} ({protocol.sdk} {version(protocol.sdk)}): {what}"
+                label = f"{name} ({protocol.library} {version(protocol.library)}): {what}"
                 table.add_row(label, *cells, TARGETS[what])
     console = Console(width=120)
     console.print(table)

@@ -64,7 +64,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_importing_the_package_loads_no_vendors_library() -> None:
-    heavy = ("openai", "anthropic", "google.genai", "torch", "transformers", "vllm", "xllamacpp", "tenacity", "httpx")
+    heavy = ("openai", "anthropic", "google.auth", "torch", "transformers", "vllm", "xllamacpp", "tenacity", "httpx")
     program = f"import sys, rl_conductor; rl_conductor.Conductor; print([n for n in {heavy} if n in sys.modules])"
 
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

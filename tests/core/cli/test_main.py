@@ -21,7 +21,7 @@ from rl_conductor.cli.reference import reference
 Cli = Callable[..., Result]
 
 COMMANDS = ("ask", "plan", "run", "pool", "models", "trace", "doctor")
-HEAVY = ("openai", "anthropic", "google.genai", "httpx", "httpx2", "xllamacpp", "transformers", "huggingface_hub")
+HEAVY = ("openai", "anthropic", "google.auth", "httpx", "httpx2", "xllamacpp", "transformers", "huggingface_hub")
 
 
 def shown(result: Result) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import pickle
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,8 +16,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from core.runs import SOON
 from rl_conductor import Conductor, ConfigError, RunError, ScriptedModel, WorkerPool
-from rl_conductor.errors import AuthenticationError, RateLimitError
+from rl_conductor.errors import AuthenticationError, ModelTimeoutError, RateLimitError
 from rl_conductor.models import Model, model
 from rl_conductor.models.base import collect
 from rl_conductor.models.prices import price_of
@@ -326,6 +329,33 @@ async def test_vertex_without_a_token_uses_application_default_credentials(
         service_account.is_failing = True
         with pytest.raises(AuthenticationError, match=r"no Google Cloud credentials.*invalid_grant"):
             await reply_of(model(f"{name}echo"))
+
+
+async def test_gemini_on_vertex_requests_one_token_for_many_calls_and_names_the_project_that_pays(
+    service_account: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_CLOUD_QUOTA_PROJECT", "payer")
+    with VertexWire.running() as wire:
+        monkeypatch.setenv("GOOGLE_VERTEX_BASE_URL", wire.url)
+        made = model("vertex:echo")
+        await asyncio.gather(*(made.complete(HELLO) for _ in range(20)))
+        assert {request.headers["x-goog-user-project"] for request in wire.requests} == {"payer"}
+        assert len(service_account.requests) == 1
+        copy = pickle.loads(pickle.dumps(made))  # without the token, which another process requests itself
+        assert await reply_of(copy) == await reply_of(made) == "You said: hello there"
+        assert len(service_account.requests) == 2
+
+
+async def test_a_token_of_vertex_that_takes_too_long_is_a_timeout(
+    service_account: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+    monkeypatch.setattr("google.auth.default", lambda **_: release.wait(SOON))
+    try:
+        with pytest.raises(ModelTimeoutError):
+            await model("vertex:echo").complete(HELLO.model_copy(update={"timeout": 0.1}))
+    finally:
+        release.set()
 
 
 @pytest.mark.parametrize(("name", "service"), [("vertex:", VertexWire), ("vertex:claude-", VertexClaudeWire)])

@@ -35,15 +35,12 @@ async def test_clients_of_all_vendors_share_a_context(monkeypatch: pytest.Monkey
     contexts = []
     for name in ("openai:gpt-5", "openai:gpt-5-mini", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-flash"):
         made = model(name, api_key="none")
-        if isinstance(made, GoogleModel):
-            inner = made._clients.get()._api_client
-            contexts += [context_of(inner._httpx_client), inner._websocket_ssl_ctx["ssl"]]
-            contexts.append(context_of(made._connections.get()))
-        else:
-            assert isinstance(made, OpenAIModel | AnthropicModel)
-            contexts.append(context_of(made._clients.get()._client))
+        assert isinstance(made, OpenAIModel | AnthropicModel | GoogleModel)
+        contexts.append(
+            context_of(made._clients.get() if isinstance(made, GoogleModel) else made._clients.get()._client)
+        )
         await made.aclose()
-    assert len(contexts) == 6
+    assert len(contexts) == 4
     assert len(set(contexts)) == 1
     assert contexts[0].verify_mode == ssl.CERT_REQUIRED
     assert contexts[0].check_hostname

@@ -141,7 +141,7 @@ async def test_tool_results_name_the_function_and_make_one_turn(ask: Any) -> Non
     assert answered["role"] == "user"
     assert first == {"id": "c1", "name": "weather", "response": {"output": "9 degrees"}}
     assert (second["name"], second["response"]) == ("clock", {"output": "noon"})
-    assert second["parts"][0]["inline_data"] == {"mime_type": "image/png", "data": "aGk="}
+    assert second["parts"][0]["inlineData"] == {"mimeType": "image/png", "data": "aGk="}
 
 
 async def test_a_result_of_no_known_call_is_refused_before_the_call(ask: Any, service: Odd) -> None:
@@ -153,11 +153,11 @@ async def test_a_result_of_no_known_call_is_refused_before_the_call(ask: Any, se
 @pytest.mark.parametrize(
     ("part", "sent"),
     [
-        (ImagePart(data="aGk="), {"inlineData": {"data": "aGk=", "mime_type": "image/png"}}),
-        (FilePart(data="aGk="), {"inlineData": {"data": "aGk=", "mime_type": "application/pdf"}}),
+        (ImagePart(data="aGk="), {"inlineData": {"data": "aGk=", "mimeType": "image/png"}}),
+        (FilePart(data="aGk="), {"inlineData": {"data": "aGk=", "mimeType": "application/pdf"}}),
         (
             ImagePart(url="https://example.org/cat.png"),
-            {"fileData": {"file_uri": "https://example.org/cat.png", "mime_type": "image/png"}},
+            {"fileData": {"fileUri": "https://example.org/cat.png", "mimeType": "image/png"}},
         ),
     ],
 )
@@ -248,9 +248,7 @@ async def test_a_thought_without_a_signature_is_not_sent_back(ask: Any, model: G
 
 async def test_a_plain_request_sends_the_conversation_alone(ask: Any) -> None:
     body = await ask()
-    assert {name: value for name, value in body.items() if value} == {
-        "contents": [{"role": "user", "parts": [{"text": "hello"}]}]
-    }
+    assert body == {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +264,7 @@ async def test_tools_and_the_choice_of_them_are_sent(ask: Any, choice: str, sent
     tool = Tool(name="weather", description="Now.", parameters={"type": "object", "properties": {}})
     body = await ask(tools=(tool,), tool_choice=choice)
     assert body["toolConfig"]["functionCallingConfig"] == sent
-    declared = {"name": "weather", "description": "Now.", "parameters_json_schema": tool.parameters}
+    declared = {"name": "weather", "description": "Now.", "parametersJsonSchema": tool.parameters}
     assert body["tools"] == [{"functionDeclarations": [declared]}]
 
 
@@ -287,8 +285,8 @@ async def test_json_is_asked_for_with_and_without_a_schema(ask: Any, schema: dic
 @pytest.mark.parametrize(
     ("model", "thinking"),
     [
-        ("gemini-3-pro", {"include_thoughts": True, "thinking_level": "MEDIUM"}),
-        ("gemini-2.5-flash", {"include_thoughts": True, "thinking_budget": 8192}),
+        ("gemini-3-pro", {"includeThoughts": True, "thinkingLevel": "MEDIUM"}),
+        ("gemini-2.5-flash", {"includeThoughts": True, "thinkingBudget": 8192}),
     ],
     indirect=["model"],
 )
@@ -318,7 +316,7 @@ async def test_effort_is_a_level_or_a_budget_of_tokens(
 async def test_each_finish_reason_is_one_of_ours(model: GoogleModel, service: Odd, finish: str) -> None:
     service.requests.clear()
     assert (await model.complete(HELLO)).finish_reason == finish
-    assert len(service.requests) == 1, "the SDK would go on by itself"
+    assert len(service.requests) == 1
 
 
 @named("finish-MALFORMED_FUNCTION_CALL", "finish-OTHER", "finish-UNEXPECTED_TOOL_CALL")

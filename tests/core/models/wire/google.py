@@ -114,8 +114,7 @@ def _parts(said: Said, pieces: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 def _choice(body: dict[str, Any]) -> str:
     calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
-    # The API takes either spelling, and the SDK writes the second to Vertex AI.
-    (named,) = calling.get("allowedFunctionNames") or calling.get("allowed_function_names", ["required"])
+    (named,) = calling.get("allowedFunctionNames", ["required"])
     return {"AUTO": "auto", "NONE": "none", "ANY": str(named), "": ""}[calling.get("mode", "")]
 
 
@@ -124,14 +123,14 @@ def _sampling(config: dict[str, Any]) -> dict[str, Any]:
     sampling = {ours: config[theirs] for theirs, ours in names.items() if theirs in config}
     if "stopSequences" in config:
         sampling["stop"] = tuple(config["stopSequences"])
-    if "thinking_level" in config.get("thinkingConfig", {}):
-        sampling["effort"] = config["thinkingConfig"]["thinking_level"].lower()
+    if "thinkingLevel" in config.get("thinkingConfig", {}):
+        sampling["effort"] = config["thinkingConfig"]["thinkingLevel"].lower()
     return sampling
 
 
 def _media(parts: list[dict[str, Any]]) -> Iterator[str]:
     for part in parts:
         if "inlineData" in part:
-            yield part["inlineData"]["mime_type"]  # the API takes either spelling, and the SDK writes both
+            yield part["inlineData"]["mimeType"]
         elif "fileData" in part:
             yield "url"

@@ -68,7 +68,7 @@ PROVIDERS = {
     ),
     "deepseek": _service("DEEPSEEK"),
     "fireworks": _service("FIREWORKS"),
-    "google": Provider("google", ("google-genai",), ("GEMINI_API_KEY", "GOOGLE_API_KEY"), ("GOOGLE_GEMINI_BASE_URL",)),
+    "google": Provider("google", ("httpx2",), ("GEMINI_API_KEY", "GOOGLE_API_KEY"), ("GOOGLE_GEMINI_BASE_URL",)),
     "groq": _service("GROQ"),
     "litellm": _service("LITELLM", NO_KEY),
     "mistral": _service("MISTRAL"),
@@ -78,7 +78,7 @@ PROVIDERS = {
     "together": _service("TOGETHER"),
     "vertex": Provider(
         "vertex",
-        ("anthropic", "google-genai"),
+        ("anthropic", "google-auth"),
         ("GOOGLE_OAUTH_ACCESS_TOKEN",),
         ("GOOGLE_VERTEX_BASE_URL",),
         ("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),

@@ -61,21 +61,22 @@ class _LimitedStream:
         decompress = _decompressor(self._encoding)
         async for chunk in self._inner:
             received += len(chunk)
-            _check(received, self._max_bytes)
+            check_size(received, self._max_bytes)
             for piece in decompress(chunk):
                 total += len(piece)
-                _check(total, self._max_bytes)
+                check_size(total, self._max_bytes)
                 end = piece.rfind(b"\n")
                 line = line + len(piece) if end < 0 else len(piece) - end - 1
                 if self._has_lines:
-                    _check(line, MAX_REPLY_BYTES)
+                    check_size(line, MAX_REPLY_BYTES)
                 yield piece
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _check(size: int, limit: int) -> None:
+def check_size(size: int, limit: int) -> None:
+    """Raises `ReplyLimitError` if `size` is above the limit."""
     if size > limit:
         raise ReplyLimitError(f"the reply is larger than {limit:,} bytes")
 

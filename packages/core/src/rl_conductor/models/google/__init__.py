@@ -1,1 +1,1 @@
-"""Google's models: the adapter on the vendor's SDK, and the translation to and from `generateContent`."""
+"""Google's models: the adapter, and the translation to and from `generateContent`."""

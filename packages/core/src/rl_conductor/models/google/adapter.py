@@ -1,18 +1,21 @@
-"""`GoogleModel`: Google's Gemini models, through the vendor's own SDK (google-genai) and its Gemini API.
+"""`GoogleModel`: Google's Gemini models, through the REST protocol of its Gemini API.
 
-The protocol is in `wire`; this module handles keys, connections, deadlines and errors. Features that the API lacks
-raise `BadRequestError` before the call: a grammar, disabled parallel tool calls.
+Requests are those of the vendor's SDK (google-genai), which has no public way to send one without copying it and
+building an object for each part of the reply. The protocol is in `wire`, `reply` and `events`; this module handles
+keys, connections, deadlines and errors. Features that the API lacks raise `BadRequestError` before the call: a
+grammar, disabled parallel tool calls.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from contextvars import ContextVar
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
@@ -26,6 +29,7 @@ from rl_conductor.errors import (
     UnreachableError,
 )
 from rl_conductor.models.base import (
+    DEFAULT_TIMEOUT,
     MALFORMED_REPLY_ERRORS,
     MAX_ERROR_LENGTH,
     Capabilities,
@@ -35,21 +39,19 @@ from rl_conductor.models.base import (
     status_error,
     within,
 )
-from rl_conductor.models.connections import connection_settings, tls_context
+from rl_conductor.models.connections import connection_settings
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
+from rl_conductor.models.google.events import EventReader
+from rl_conductor.models.google.reply import Reply
+from rl_conductor.models.google.wire import Json, body_of
 from rl_conductor.models.redaction import redacting
-from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, limit_reply
+from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.types import Completion, Delta, Price, Request
 
 try:
     import httpx2
-    from google import genai
-    from google.genai import errors
-    from google.genai import types as wire
-
-    from rl_conductor.models.google.wire import Reply, config_of, contents_of
 except ImportError as missing:
-    raise ConfigError("Google's models need its SDK: pip install 'rl-conductor[google]'") from missing
+    raise ConfigError("Google's models need the library 'httpx2': pip install 'rl-conductor[google]'") from missing
 
 CAPABILITIES = Capabilities(
     tools=True, images=True, files=True, json_schema=True, array_bounds=True, reasoning_start="outside"
@@ -57,19 +59,26 @@ CAPABILITIES = Capabilities(
 
 TOO_LONG = re.compile(r"token count.*exceeds|exceeds.*number of tokens", re.IGNORECASE)
 
-RETRY_DELAY = re.compile(r'"retryDelay": "([^"]*)"')
-
-_LATEST_RESPONSE: ContextVar[httpx2.Response | None] = ContextVar("_LATEST_RESPONSE", default=None)
-"""The latest response of this task, to close it: the SDK leaves it open when a stream is closed early."""
+RETRY_DELAY = re.compile(r'"retryDelay":\s*"([^"]*)"')
 
 
-async def _store_response(response: httpx2.Response) -> None:
-    _LATEST_RESPONSE.set(response)
+class _APIError(Exception):
+    """The API reports an error, in the status of a response or in its body."""
+
+    def __init__(self, response: httpx2.Response, body: bytes) -> None:
+        super().__init__("an error of the API")
+        self.response = response
+        self.text = body.decode(errors="replace")
 
 
-def _connections() -> httpx2.AsyncClient:
-    hooks = {"response": [limit_reply, _store_response]}
-    return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks=hooks, **connection_settings(httpx2))
+def _create_client() -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks=event_hooks(), **connection_settings(httpx2))
+
+
+def api_version(stable: str, *, beta: str) -> str:
+    """Returns the version of the API, which `GOOGLE_GENAI_API_VERSION` can replace, as in the vendor's SDK."""
+    version = os.environ.get("GOOGLE_GENAI_API_VERSION") or stable
+    return beta if version == "beta" else version
 
 
 class GoogleModel:
@@ -103,16 +112,16 @@ class GoogleModel:
             capabilities: the features of the model.
 
         Raises:
-            ConfigError: the key is missing or the URL is invalid.
+            ConfigError: the key is missing, or the name or the URL is invalid.
         """
         self.name = f"{self.endpoint.provider}:{name}"
         self.capabilities = capabilities
         self._model = name
         self._credentials = self._resolve_credentials(base_url, api_key)
         self.price = price or self.endpoint.price_of(name, self._credentials)
-        # By default the SDK uses aiohttp if it is installed, with different errors and its own retries.
-        self._connections = PerLoop(_connections)
-        self._clients = PerLoop(self._client)
+        self._url = self._address("generateContent")
+        self._stream_url = self._address("streamGenerateContent?alt=sse")
+        self._clients = PerLoop(_create_client)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r})"
@@ -120,25 +129,37 @@ class GoogleModel:
     def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
         return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key)
 
+    def _address(self, method: str) -> httpx2.URL:
+        """Returns the address of a method of the model."""
+        if not self._model or re.search(r"\.\.|[?&#]", self._model):
+            raise ConfigError(f"{self.name!r} is not the name of a model")
+        try:
+            return httpx2.URL(f"{self._credentials.base_url.rstrip('/')}/{self._path()}:{method}")
+        except httpx2.InvalidURL as error:
+            raise ConfigError(f"the address of {self.name!r} is not a valid URL: {error}") from None
+
+    def _path(self) -> str:
+        """Returns the version of the API and the full name of the model."""
+        is_full_name = self._model.startswith(("models/", "tunedModels/"))
+        model = self._model if is_full_name else f"models/{self._model}"
+        return f"{api_version('v1', beta='v1beta')}/{model}"
+
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""
         require(self, request)
-        contents, config = contents_of(request, model=self.name), config_of(request, model=self.name)
-        reply = Reply(request, model=self.name)
+        body, reply = body_of(request, model=self.name), Reply(request, model=self.name)
         with redacting(*self._credentials.secrets), self._translate_errors():
             async with asyncio.timeout(request.timeout):
-                models = self._clients.get().aio.models
-                reply.add(await models.generate_content(model=self._model, contents=contents, config=config))
+                reply.add(await self._post(body, request))
             return checked(reply.completion(self.price))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply as deltas."""
         require(self, request)
-        reply = Reply(request, model=self.name)
-        chunks = self._chunks(contents_of(request, model=self.name), config_of(request, model=self.name))
+        body, reply = body_of(request, model=self.name), Reply(request, model=self.name)
         with redacting(*self._credentials.secrets), self._translate_errors():
-            async with aclosing(within(request.timeout, chunks)) as chunks_in_time:
-                async for chunk in chunks_in_time:
+            async with aclosing(within(request.timeout, self._chunks(body, request))) as chunks:
+                async for chunk in chunks:  # reads to the end, so that the connection can be reused
                     delta = reply.add(chunk)
                     if delta.text or delta.reasoning:
                         yield delta
@@ -146,39 +167,41 @@ class GoogleModel:
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop; the next call opens new ones."""
-        self._clients.drop()
-        connections = self._connections.drop()
-        if connections is not None:
-            await connections.aclose()
+        client = self._clients.drop()
+        if client is not None:
+            await client.aclose()
 
-    def _client(self) -> genai.Client:
-        context = tls_context(httpx2)
-        options = wire.HttpOptions(
-            base_url=self._credentials.base_url,
-            httpx_async_client=self._connections.get(),
-            async_client_args={"verify": context, "ssl": context},  # also for the SDK's clients that are not used here
-            retry_options=wire.HttpRetryOptions(attempts=1),
-        )
-        return self._sdk_client(options)
+    async def _post(self, body: Json, request: Request) -> object:
+        """Sends the request and returns the JSON of its response."""
+        response = await self._clients.get().post(self._url, **await self._options(body, request))
+        if not response.is_success:
+            raise _APIError(response, response.content)
+        self._reject_web_page(response)
+        return _parse(response, response.content)
 
-    def _sdk_client(self, options: wire.HttpOptions) -> genai.Client:
-        """Creates the SDK's client with the model's credentials."""
-        key = self._credentials.key or "none"  # without a key the SDK would look for other credentials and send those
-        return genai.Client(vertexai=False, api_key=key, http_options=options)
+    async def _chunks(self, body: Json, request: Request) -> AsyncGenerator[object, None]:
+        options = await self._options(body, request)
+        async with self._clients.get().stream("POST", self._stream_url, **options) as response:
+            if not response.is_success:
+                raise _APIError(response, await response.aread())
+            self._reject_web_page(response)
+            reader = EventReader()
+            async for piece in response.aiter_bytes():
+                for data in reader.add(piece):
+                    yield _parse(response, data)
+            for data in reader.end():
+                yield _parse(response, data)
 
-    async def _chunks(
-        self, contents: list[wire.Content], config: wire.GenerateContentConfig
-    ) -> AsyncGenerator[wire.GenerateContentResponse, None]:
-        models = self._clients.get().aio.models
-        stream = await models.generate_content_stream(model=self._model, contents=contents, config=config)
-        response = None
-        try:
-            async for chunk in stream:
-                response = response or _LATEST_RESPONSE.get()
-                yield chunk
-        finally:
-            if response is not None:
-                await response.aclose()
+    async def _options(self, body: Json, request: Request) -> dict[str, Any]:
+        timeout = request.timeout or DEFAULT_TIMEOUT
+        headers = {"content-type": "application/json", "x-server-timeout": str(math.ceil(timeout))}
+        # ASCII, because arguments of tools may contain half of a surrogate pair, which UTF-8 can't encode.
+        content = json.dumps(body).encode()
+        return {"content": content, "headers": headers | await self._authorization(), "timeout": timeout}
+
+    async def _authorization(self) -> dict[str, str]:
+        """Returns the headers that authenticate a request."""
+        return {"x-goog-api-key": self._credentials.key or "none"}
 
     # --------------------------------------------------------------------------------------- errors
 
@@ -186,12 +209,12 @@ class GoogleModel:
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except (errors.APIError, httpx2.HTTPError, TimeoutError, ReplyLimitError, *MALFORMED_REPLY_ERRORS) as error:
-            raise self._error(error) from None  # the SDK's own error may quote the key
+        except (_APIError, httpx2.HTTPError, TimeoutError, ReplyLimitError, *MALFORMED_REPLY_ERRORS) as error:
+            raise self._error(error) from None  # a foreign error may quote the key
 
     def _error(self, error: Exception) -> ModelError:
-        if isinstance(error, errors.APIError):
-            return self._api_error(error)
+        if isinstance(error, _APIError):
+            return self._api_error(error.response, error.text)
         if isinstance(error, httpx2.TimeoutException | TimeoutError):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
         if isinstance(error, ReplyLimitError):
@@ -203,16 +226,54 @@ class GoogleModel:
             return UnreachableError(f"{self.name}: can't reach {where}: {error}", model=self.name)
         return BadResponseError(self._message(f"{type(error).__name__}: {error}"), model=self.name)
 
-    def _api_error(self, error: errors.APIError) -> ModelError:
-        details = json.dumps(error.details)
-        text = self._message(str(error.message or error.details))
-        if error.code == 400 and "API_KEY_INVALID" in details:
-            return AuthenticationError(text, model=self.name, status=error.code)
-        if error.code == 400 and TOO_LONG.search(text):
-            return ContextLengthError(text, model=self.name, status=error.code)
-        delay = RETRY_DELAY.search(details)
-        wait = parse_seconds(error.response.headers.get("retry-after")) or parse_seconds(delay and delay[1])
-        return status_error(text, model=self.name, status=error.code, retry_after=wait)
+    def _api_error(self, response: httpx2.Response, body: str) -> ModelError:
+        fields = _error_fields(body)
+        status = _status(response, fields)
+        text = self._message(str(fields.get("message") or body or f"HTTP status {status}"))
+        if status == 400 and "API_KEY_INVALID" in body:
+            return AuthenticationError(text, model=self.name, status=status)
+        if status == 400 and TOO_LONG.search(text):
+            return ContextLengthError(text, model=self.name, status=status)
+        delay = RETRY_DELAY.search(body)
+        wait = parse_seconds(response.headers.get("retry-after")) or parse_seconds(delay and delay[1])
+        return status_error(text, model=self.name, status=status, retry_after=wait)
+
+    def _reject_web_page(self, response: httpx2.Response) -> None:
+        """Raises `BadResponseError` if the response is a web page, as of a proxy that wants a login."""
+        if response.headers.get("content-type", "").startswith("text/html"):
+            where = redact_url(self._credentials.base_url)
+            raise BadResponseError(f"{self.name}: a web page came instead of a reply from {where}", model=self.name)
 
     def _message(self, text: str) -> str:
         return f"{self.name}: {text}"[:MAX_ERROR_LENGTH]
+
+
+def _parse(response: httpx2.Response, data: bytes) -> object:
+    """Parses a reply or an event of a stream, which may be an error in spite of the response's status."""
+    chunk = _unwrap(json.loads(data))
+    if isinstance(chunk, dict) and chunk.get("error"):
+        raise _APIError(response, data)
+    return chunk
+
+
+def _unwrap(body: object) -> object:
+    """Returns the only element of a list: the API sometimes encloses an error in one."""
+    return body[0] if isinstance(body, list) and len(body) == 1 else body
+
+
+def _error_fields(body: str) -> dict[str, Any]:
+    """Returns the fields of an error, which has none if the body is not the API's."""
+    try:
+        error = _unwrap(json.loads(body))
+    except (ValueError, RecursionError):
+        return {}
+    error = error.get("error", error) if isinstance(error, dict) else error
+    return error if isinstance(error, dict) else {}
+
+
+def _status(response: httpx2.Response, fields: dict[str, Any]) -> int:
+    """Returns the status of the response, or if that is a success, as at the start of a stream, that of the error."""
+    if not response.is_success:
+        return response.status_code
+    code = fields.get("code")
+    return code if isinstance(code, int) and 400 <= code < 600 else 500

@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.clouds.gcp import VERTEX, find_place, translate_google_auth_errors
 from rl_conductor.models.endpoints import Credentials
-from rl_conductor.models.google.adapter import GoogleModel
+from rl_conductor.models.google.adapter import GoogleModel, api_version
 
 try:
-    from google import genai
-    from google.genai import types as wire
-    from google.oauth2.credentials import Credentials as AccessToken
+    import google.auth
+    from google.auth.credentials import Credentials as GoogleCredentials
 except ImportError as missing:
-    raise ConfigError("Gemini on Vertex AI needs Google's SDK: pip install 'rl-conductor[vertex]'") from missing
+    raise ConfigError("Gemini on Vertex AI needs google-auth: pip install 'rl-conductor[vertex]'") from missing
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+
+
+class Identity:
+    """The application default credentials of this machine, with a token that is refreshed when it expires."""
+
+    def __init__(self) -> None:
+        self._credentials: GoogleCredentials | None = None
+        self._locks = PerLoop(asyncio.Lock)
+
+    def __reduce__(self) -> tuple[type[Identity], tuple[()]]:
+        return type(self), ()  # another process loads its own
+
+    async def authorization(self) -> dict[str, str]:
+        """Returns the headers that authenticate a request. Raises the errors of google-auth."""
+        credentials = self._credentials
+        if credentials is None or not credentials.valid:
+            async with self._locks.get():  # so that of all calls at once a single one refreshes the token
+                credentials = self._credentials
+                if credentials is None or not credentials.valid:
+                    credentials = self._credentials = await asyncio.to_thread(_refresh, credentials)
+        headers = {"authorization": f"Bearer {credentials.token}"}
+        if credentials.quota_project_id:
+            headers["x-goog-user-project"] = credentials.quota_project_id
+        return headers
+
+
+def _refresh(credentials: GoogleCredentials | None) -> GoogleCredentials:
+    """Loads the credentials if there are none, and requests a token. Blocks."""
+    from google.auth.transport.requests import Request  # noqa: PLC0415  (imports requests, which is slow)
+
+    if credentials is None:
+        credentials, _ = google.auth.default(scopes=[SCOPE])
+    if not credentials.valid:
+        credentials.refresh(Request())  # type: ignore[no-untyped-call]
+    return credentials
 
 
 class VertexModel(GoogleModel):
@@ -34,24 +72,29 @@ class VertexModel(GoogleModel):
             options: as for `GoogleModel`; `api_key` is an access token.
 
         Raises:
-            ConfigError: the project is missing or the URL is invalid.
+            ConfigError: the project is missing, or the name or the URL is invalid.
         """
         self._place = find_place(f"vertex:{name}", project, location)
+        self._identity = Identity()
         super().__init__(name, **options)
 
     def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
         return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key, default_url=self._place.url)
 
-    def _sdk_client(self, options: wire.HttpOptions) -> genai.Client:
-        # Without credentials the SDK would send those of the machine's identity to any host.
-        token = None if self._credentials.uses_identity else AccessToken(token=self._credentials.key or "none")  # type: ignore[no-untyped-call]
-        return genai.Client(
-            vertexai=True,
-            project=self._place.project,
-            location=self._place.location,
-            credentials=token,
-            http_options=options,
-        )
+    def _path(self) -> str:
+        version = api_version("v1beta1", beta="v1beta1")
+        if self._model.startswith("projects/"):
+            return f"{version}/{self._model}"
+        model = self._model
+        if not model.startswith(("models/", "publishers/")):
+            publisher, slash, name = model.partition("/")
+            model = f"publishers/{publisher}/models/{name}" if slash else f"publishers/google/models/{model}"
+        return f"{version}/projects/{self._place.project}/locations/{self._place.location}/{model}"
+
+    async def _authorization(self) -> dict[str, str]:
+        if self._credentials.uses_identity:
+            return await self._identity.authorization()
+        return {"authorization": f"Bearer {self._credentials.key or 'none'}"}
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
