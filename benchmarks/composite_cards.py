@@ -5,7 +5,8 @@ tables of `composite_table.py --split train --size 48 --wordings 5` and `--split
 another seed if `--heldout-seed` names it. Each question lists the workers in an order of its own. Training has the
 wordings of cards in `recipes/composite.toml`; the held-out questions have the wordings below, which no training
 contains. No worker is called, and nothing is selected on the held-out questions: each training is evaluated after its
-last step. `--published` also scores the planner that comes with the package.
+last step. `--published` also scores the planner that comes with the package, and `--model embedded:conductor-135m`
+trains it on by the methods, without supervised steps.
 """
 
 from __future__ import annotations
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--copies", type=int, default=4, help="orders of the workers for each training question")
     parser.add_argument("--methods", nargs="*", default=["supervised", "expectation", "raft"])
+    parser.add_argument("--model", default=BASE, help=f"with {PUBLISHED} its own adapter is trained on")
     parser.add_argument("--dtype", default="bfloat16", help="float32 where the processor has no bfloat16 instructions")
     parser.add_argument("--published", action="store_true", help="score the published planner too")
     parser.add_argument("--supervised-steps", type=int, default=60)
@@ -184,7 +186,7 @@ def main() -> None:
         results[PUBLISHED] = asyncio.run(score_published(data.validation, heldout.samples, task, console))
     for method in args.methods:
         settings = TableSettings(
-            model=BASE,
+            model=args.model,
             dtype=args.dtype,
             seed=args.seed,
             method=method,

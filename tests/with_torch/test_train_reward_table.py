@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from itertools import count
@@ -15,19 +16,28 @@ import random_model
 from rl_conductor import Conductor, Limits, Message, Planner, Sampling, ScriptedModel, Step, Workflow
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import write_conductor_folder
+from rl_conductor.errors import ConfigError
 from rl_conductor.models import model as model_by_name
 from rl_conductor.scoring import Sample, Task
 from rl_conductor_training.learn import PlannerWeights
 from rl_conductor_training.learn.experience import Experience, fingerprint_workers
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.tasks.scorers.text import exact
+from rl_conductor_training.train.policy.gguf_adapter import to_gguf
 from rl_conductor_training.train.policy.model_loading import load_model
+from rl_conductor_training.train.reward_table import training as table_training
 from rl_conductor_training.train.reward_table.objectives import group_loss, question_loss, raft_loss
 from rl_conductor_training.train.reward_table.permuted import permute_workers
 from rl_conductor_training.train.reward_table.policy import encode_questions
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings
-from rl_conductor_training.train.reward_table.training import SUPERVISED, TableData, TableTraining, train_on_table
+from rl_conductor_training.train.reward_table.training import (
+    BEST,
+    SUPERVISED,
+    TableData,
+    TableTraining,
+    train_on_table,
+)
 
 WORKERS = ("north", "south")
 RIGHT = ("south",)
@@ -92,6 +102,23 @@ def test_right_plans_become_more_probable_than_after_supervision(model: str, met
     training = train_on_table(data(), settings(model, method=method), tmp_path)
     assert training.is_complete
     assert expected(training, method) > expected(training, SUPERVISED) + 0.15
+
+
+def test_a_model_with_an_adapter_is_trained_on_from_there(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = train_on_table(data(), settings(model, rank=4), tmp_path / "first")
+    to_gguf(tmp_path / "first" / BEST, tmp_path / "shipped.gguf", base=model)
+    monkeypatch.setattr(table_training, "shipped_adapter", lambda _: tmp_path / "shipped.gguf")
+    second = train_on_table(data(), settings(model, steps=1, evaluate_every=1, replay=0), tmp_path / "second")
+    assert set(second.losses) == {"expectation"}
+    assert second.curve[0].validation.expected > expected(first, SUPERVISED) + 0.1
+    assert json.loads((tmp_path / "second" / BEST / "adapter_config.json").read_text())["r"] == 4
+
+
+def test_an_embedded_model_with_an_adapter_is_not_taken_for_its_base() -> None:
+    with pytest.raises(ConfigError, match="write the name of its base model"):
+        load_model("embedded:conductor-135m", dtype="float32")
 
 
 ROLES = {"north": "freeze", "south": "thaw"}

@@ -170,11 +170,11 @@ def _export(base: str, adapter: Path, folder: Path) -> dict[str, str]:
     """Returns the options with which the model is served; for an embedded one, the adapter is converted to GGUF."""
     if not base.startswith(EMBEDDED):
         return {"adapter": str(adapter)}
-    from rl_conductor_training.train.policy.gguf_export import to_gguf  # noqa: PLC0415  imports transformers
-    from rl_conductor_training.train.policy.model_loading import unpack_embedded  # noqa: PLC0415  imports torch
+    from rl_conductor_training.train.policy.gguf_adapter import to_gguf  # noqa: PLC0415  imports transformers
+    from rl_conductor_training.train.policy.model_loading import base_folder  # noqa: PLC0415  imports torch
 
     file = folder / GGUF_FILE
-    to_gguf(adapter, file, base=str(unpack_embedded(base.removeprefix(EMBEDDED))))
+    to_gguf(adapter, file, base=base_folder(base))
     return {"lora": str(file)}
 
 

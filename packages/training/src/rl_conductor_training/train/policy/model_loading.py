@@ -61,9 +61,19 @@ def load_model(name: str, *, dtype: str) -> LoadedModel:
     """Loads a model by its name: a folder, a name on the hub, or `embedded:NAME`.
 
     Raises:
-        ConfigError: there is no such model, or its folder can't be read.
+        ConfigError: there is no such model, its folder can't be read, or it is an embedded model with an adapter.
     """
-    source = str(unpack_embedded(name.removeprefix(EMBEDDED))) if name.startswith(EMBEDDED) else name
+    if shipped_adapter(name) is not None:
+        raise ConfigError(
+            f"{name!r} is a base model with an adapter, which only training on a table of rewards continues: write the"
+            " name of its base model"
+        )
+    return load_base_model(name, dtype=dtype)
+
+
+def load_base_model(name: str, *, dtype: str) -> LoadedModel:
+    """Loads a model like `load_model`, of an embedded one only the weights below its adapter."""
+    source = base_folder(name)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, attn_implementation=_attention_implementation()
@@ -77,6 +87,20 @@ def load_model(name: str, *, dtype: str) -> LoadedModel:
     loaded = LoadedModel(name, model, tokenizer)
     model.generation_config = GenerationConfig(eos_token_id=loaded.end_tokens)
     return loaded
+
+
+def base_folder(name: str) -> str:
+    """Returns the folder or hub name of a model without its adapter; embedded weights are unpacked."""
+    return str(unpack_embedded(name.removeprefix(EMBEDDED))) if name.startswith(EMBEDDED) else name
+
+
+def shipped_adapter(name: str) -> Path | None:
+    """Returns the GGUF file of the adapter that an embedded model has, if it has one."""
+    if not name.startswith(EMBEDDED):
+        return None
+    from rl_conductor.models.llamacpp.weights import pinned, verified_adapter  # noqa: PLC0415  as in unpack_embedded
+
+    return verified_adapter(pinned(name.removeprefix(EMBEDDED)))
 
 
 def _attention_implementation() -> str:

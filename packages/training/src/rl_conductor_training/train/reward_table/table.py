@@ -53,7 +53,8 @@ class TableSettings(Value):
     """The settings of a training on a table."""
 
     model: str = "embedded:smollm2-135m"
-    """The model to train: `embedded:NAME`, a folder, or a name on the hub."""
+    """The model to train: `embedded:NAME`, a folder, or a name on the hub. One that has an adapter already, such as
+    `embedded:conductor-135m`, is trained on from there: without supervised steps, and with the rank of that adapter."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of computation; `bfloat16` is faster where the processor has instructions for it."""
     seed: int = Field(default=0, ge=0)

@@ -14,7 +14,13 @@ from pydantic import Field
 
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.types import Value
-from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
+from rl_conductor_training.train.policy.gguf_adapter import from_gguf
+from rl_conductor_training.train.policy.model_loading import (
+    LoadedModel,
+    base_folder,
+    load_base_model,
+    shipped_adapter,
+)
 from rl_conductor_training.train.reward_table.policy import (
     SOLVED,
     Evaluation,
@@ -80,6 +86,8 @@ def train_on_table(
 ) -> TableTraining:
     """Trains a LoRA adapter; the best one on the validation questions is in `folder / "best"`.
 
+    A model that has an adapter, such as `embedded:conductor-135m`, is trained on from there, without supervised steps.
+
     The same call resumes an interrupted training from its latest checkpoint. Settings and data must be the same.
 
     Args:
@@ -93,7 +101,7 @@ def train_on_table(
         ConfigError: the model can't be loaded.
     """
     report(f"loading {settings.model}")
-    loaded = load_model(settings.model, dtype=settings.dtype)
+    loaded = load_base_model(settings.model, dtype=settings.dtype)
     return _TableRun(data, settings, folder, loaded, report, is_over).run()
 
 
@@ -134,6 +142,8 @@ class _TableRun:
     def _supervised_model(self) -> Any | None:
         """Returns the model after the supervised steps; `None` if the time was over before."""
         finished = self.folder / SUPERVISED / "final"
+        if not finished.exists() and (shipped := shipped_adapter(self.settings.model)):
+            from_gguf(shipped, finished, base=base_folder(self.settings.model))
         if not finished.exists():
             settings = self.settings
             lora = LoraConfig(

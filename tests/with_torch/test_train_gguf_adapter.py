@@ -6,12 +6,12 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.numpy import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rl_conductor.errors import ConfigError
-from rl_conductor_training.train.policy.gguf_export import to_gguf
+from rl_conductor_training.train.policy.gguf_adapter import from_gguf, to_gguf
 
 
 def trained(folder: Path, **lora: object) -> Path:
@@ -63,6 +63,21 @@ def test_queries_and_keys_have_the_row_order_of_llama_cpp(tmp_path: Path) -> Non
     np.testing.assert_array_equal(after["blk.0.attn_k.weight.lora_b"], keys[one_head])
     other = before[f"{layer}.o_proj.lora_B.weight"].astype(np.float16)
     np.testing.assert_array_equal(after["blk.0.attn_output.weight.lora_b"], other)
+
+
+def test_an_adapter_is_the_same_after_both_conversions(tmp_path: Path) -> None:
+    adapter, base = trained(tmp_path, target_modules="all-linear"), str(tmp_path / "base")
+    to_gguf(adapter, tmp_path / "a.gguf", base=base)
+    from_gguf(tmp_path / "a.gguf", tmp_path / "again", base=base)
+    tokens = torch.arange(12).unsqueeze(0)
+
+    def logits(folder: Path) -> torch.Tensor:
+        model = PeftModel.from_pretrained(LlamaForCausalLM.from_pretrained(base), folder)
+        return model(tokens).logits.detach()
+
+    torch.testing.assert_close(logits(tmp_path / "again"), logits(adapter), atol=2e-3, rtol=2e-3)
+    plain = LlamaForCausalLM.from_pretrained(base)(tokens).logits.detach()
+    assert (logits(adapter) - plain).abs().max() > 0.1
 
 
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")

@@ -1,6 +1,6 @@
-"""Converts a trained LoRA adapter to a GGUF file for llama.cpp.
+"""Converts LoRA adapters to GGUF files for llama.cpp, and back to train them further.
 
-Run with `python -m rl_conductor_training.train.policy.gguf_export FOLDER FILE.gguf`. Supports Llama models,
+Run with `python -m rl_conductor_training.train.policy.gguf_adapter FOLDER FILE.gguf`. Supports Llama models,
 such as SmolLM2, and Qwen2.
 """
 
@@ -16,7 +16,8 @@ from rl_conductor.errors import ConfigError
 try:
     import gguf
     import numpy as np
-    from safetensors.numpy import load_file
+    from peft import LoraConfig
+    from safetensors.numpy import load_file, save_file
     from transformers import AutoConfig
 except ImportError as missing:
     raise ConfigError(
@@ -34,6 +35,8 @@ TENSOR_NAMES = {
 }
 """The matrices of a layer: the name in transformers, and the name in llama.cpp."""
 ARCHITECTURES = ("llama", "qwen2")
+PEFT_PREFIX = "base_model.model."
+WEIGHTS_FILE = "adapter_model.safetensors"
 
 
 def to_gguf(adapter: Path, file: Path, *, base: str) -> None:
@@ -48,25 +51,58 @@ def to_gguf(adapter: Path, file: Path, *, base: str) -> None:
         ConfigError: `adapter` is not a plain LoRA adapter, or the model type is not supported.
     """
     adapter_config = _read_adapter_config(adapter)
-    config = AutoConfig.from_pretrained(base)
-    if config.model_type not in ARCHITECTURES:
-        raise ConfigError(
-            f"{base!r} is a {config.model_type} model; only adapters of {' and '.join(ARCHITECTURES)} can be converted"
-        )
+    config = _read_model_config(base)
     writer = gguf.GGUFWriter(file, config.model_type)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", float(adapter_config["lora_alpha"]))
-    for name, matrix in load_file(adapter / "adapter_model.safetensors").items():
+    for name, matrix in load_file(adapter / WEIGHTS_FILE).items():
         tensor_name, tensor = _tensor_name(name), matrix.astype(np.float32)
-        if config.model_type == "llama" and tensor_name.endswith(("attn_q.weight.lora_b", "attn_k.weight.lora_b")):
-            heads = config.num_attention_heads if "attn_q" in tensor_name else config.num_key_value_heads
+        if heads := _interleaved_heads(tensor_name, config):
             tensor = _interleave_rows(tensor, heads)
         writer.add_tensor(tensor_name, tensor.astype(np.float16))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def from_gguf(file: Path, adapter: Path, *, base: str) -> None:
+    """Converts a GGUF file to a LoRA adapter in the folder `adapter`, which peft loads on top of `base`.
+
+    Args:
+        file: an adapter in the format that `to_gguf` writes.
+        adapter: the folder; files in it are overwritten.
+        base: the folder or hub name of the base model.
+
+    Raises:
+        ConfigError: the model type is not supported.
+    """
+    config, reader = _read_model_config(base), gguf.GGUFReader(file)
+    matrices: dict[str, np.ndarray[Any, Any]] = {}
+    for tensor in reader.tensors:
+        matrix = np.array(tensor.data, dtype=np.float32)
+        if heads := _interleaved_heads(tensor.name, config):
+            matrix = _separate_halves(matrix, heads)
+        matrices[_peft_name(tensor.name)] = np.ascontiguousarray(matrix)
+    adapter.mkdir(parents=True, exist_ok=True)
+    LoraConfig(
+        r=next(len(matrix) for name, matrix in matrices.items() if ".lora_A." in name),
+        lora_alpha=float(reader.fields["adapter.lora.alpha"].contents()),
+        target_modules=sorted({name.split(".lora_")[0].removeprefix(PEFT_PREFIX) for name in matrices}),
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=base,
+    ).save_pretrained(adapter)
+    save_file(matrices, adapter / WEIGHTS_FILE, metadata={"format": "pt"})
+
+
+def _read_model_config(base: str) -> Any:
+    config = AutoConfig.from_pretrained(base)
+    if config.model_type not in ARCHITECTURES:
+        raise ConfigError(
+            f"{base!r} is a {config.model_type} model; only adapters of {' and '.join(ARCHITECTURES)} can be converted"
+        )
+    return config
 
 
 def _read_adapter_config(adapter: Path) -> dict[str, Any]:
@@ -91,10 +127,31 @@ def _tensor_name(name: str) -> str:
     return f"blk.{parts[-4]}.{TENSOR_NAMES[part]}.weight.{half}"
 
 
+def _peft_name(tensor_name: str) -> str:
+    """Translates a tensor name back: the inverse of `_tensor_name`."""
+    _, layer, matrix, _, half = tensor_name.split(".")
+    part = next(part for part, name in TENSOR_NAMES.items() if name == matrix)
+    return f"{PEFT_PREFIX}model.layers.{layer}.{part}.lora_{half[-1].upper()}.weight"
+
+
+def _interleaved_heads(tensor_name: str, config: Any) -> int | None:
+    """Returns the number of heads whose rows llama.cpp has in another order; `None` for other matrices."""
+    if config.model_type != "llama" or not tensor_name.endswith(("attn_q.weight.lora_b", "attn_k.weight.lora_b")):
+        return None
+    heads: int = config.num_attention_heads if "attn_q" in tensor_name else config.num_key_value_heads
+    return heads
+
+
 def _interleave_rows(matrix: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
     """Reorders rows for RoPE: llama.cpp rotates neighbouring rows of a head, transformers its two halves."""
     rows, columns = matrix.shape
     return matrix.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def _separate_halves(matrix: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
+    """Reorders rows back: the inverse of `_interleave_rows`."""
+    rows, columns = matrix.shape
+    return matrix.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def main() -> None:
