@@ -477,6 +477,23 @@ async def test_the_environments_key_goes_to_the_environments_address_at_no_known
 
 
 @both_ways
+@pytest.mark.needs("wire", "unauthorized")
+async def test_the_error_for_a_rejected_key_names_the_variable_that_has_it(
+    subject: Subject, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable, address = subject.adapter.variables
+    monkeypatch.setenv(variable, SECRET)
+    monkeypatch.setenv(address, subject.url)
+    made = subject.keep(model(f"{subject.adapter.name}:{subject.adapter.prefix}unauthorized"))
+    with pytest.raises(AuthenticationError, match=rf"\(the key is that of {variable}\)$") as caught:
+        await ask(made, HELLO)
+    assert not _parts_of_the_key_in(str(caught.value))
+    with pytest.raises(AuthenticationError) as passed:
+        await ask(subject.model("unauthorized"), HELLO)
+    assert "the key is that of" not in str(passed.value)
+
+
+@both_ways
 @pytest.mark.needs("wire")
 async def test_a_missing_service_is_named_without_the_password_in_its_address(subject: Subject, ask: Ask) -> None:
     with pytest.raises(ModelError, match=r"can't reach http://127\.0\.0\.1:9[/:]") as caught:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import AuthenticationError, ConfigError
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE, Price
 
@@ -29,6 +30,18 @@ class Credentials:
     """The URL belongs to the provider itself, not to a compatible server."""
     uses_identity: bool = False
     """There is no key: calls are authenticated by the machine's cloud identity, such as a role or a logged-in user."""
+    key_variable: str | None = None
+    """The environment variable that has the key; `None` if the caller passed it."""
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Adds to an `AuthenticationError` of the block which environment variable has the key that was rejected."""
+        try:
+            yield
+        except AuthenticationError as error:
+            if self.key_variable:
+                error.args = (f"{error} (the key is that of {self.key_variable})",)
+            raise
 
     @property
     def secrets(self) -> tuple[str | None, ...]:
@@ -90,9 +103,9 @@ class Endpoint:
         address = _address(base_url or os.environ.get(self.address_variable) or default_url or self.base_url)
         is_official = self.matches(address)
         is_trusted = is_official or not base_url
-        key = usable_key("api_key", api_key)
+        key, variable = usable_key("api_key", api_key), None
         if key is None and is_trusted and not names_identity:
-            key = self.key_from(os.environ)
+            key, variable = self._find_key(os.environ)
         if key is None and self.has_identity and (is_trusted or names_identity):
             return Credentials(address, None, is_official, uses_identity=True)
         if key is None and is_official and self.hosts:
@@ -100,12 +113,16 @@ class Endpoint:
                 f"{self.provider}:{model} needs a key: set {self.key_variables[0]} or pass api_key=..., "
                 "or pass base_url=... for a server that needs none"
             )
-        return Credentials(address, key, is_official)
+        return Credentials(address, key, is_official, key_variable=variable)
 
     def key_from(self, environ: Mapping[str, str]) -> str | None:
         """Returns the first API key that is set in `environ`, or `None`."""
-        keys = (usable_key(name, environ.get(name)) for name in self.key_variables)
-        return next((key for key in keys if key), None)
+        return self._find_key(environ)[0]
+
+    def _find_key(self, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+        """Returns the first API key that is set in `environ` and the variable's name."""
+        keys = ((usable_key(name, environ.get(name)), name) for name in self.key_variables)
+        return next(((key, name) for key, name in keys if key), (None, None))
 
 
 def usable_key(origin: str, text: str | None) -> str | None:

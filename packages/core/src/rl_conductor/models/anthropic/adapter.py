@@ -122,7 +122,7 @@ class AnthropicModel:
         """Returns the complete reply."""
         require(self, request)
         body, options, reply = body_of(request, model=self.name), _options(request), Reply(self.name)
-        with redacting(*self._credentials.secrets), self._translate_errors():
+        with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 reply.add_message(await self._post(body, options))
         return checked(reply.completion(self.price))
@@ -131,7 +131,7 @@ class AnthropicModel:
         """Streams the reply as deltas."""
         require(self, request)
         body, options, reply = body_of(request, model=self.name), _options(request), Reply(self.name)
-        with redacting(*self._credentials.secrets), self._translate_errors():
+        with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with aclosing(within(request.timeout, self._events(body, options))) as events:
                 async for event in events:  # reads to the end, so that the connection can be reused
                     delta = reply.add(event)

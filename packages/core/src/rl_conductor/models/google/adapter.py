@@ -148,7 +148,7 @@ class GoogleModel:
         """Returns the complete reply."""
         require(self, request)
         body, reply = body_of(request, model=self.name), Reply(request, model=self.name)
-        with redacting(*self._credentials.secrets), self._translate_errors():
+        with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 reply.add(await self._post(body, request))
             return checked(reply.completion(self.price))
@@ -157,7 +157,7 @@ class GoogleModel:
         """Streams the reply as deltas."""
         require(self, request)
         body, reply = body_of(request, model=self.name), Reply(request, model=self.name)
-        with redacting(*self._credentials.secrets), self._translate_errors():
+        with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with aclosing(within(request.timeout, self._chunks(body, request))) as chunks:
                 async for chunk in chunks:  # reads to the end, so that the connection can be reused
                     delta = reply.add(chunk)

@@ -123,7 +123,7 @@ class OpenAIModel:
         """Returns the complete reply."""
         require(self, request)
         reply = Reply(self.name)
-        with redacting(*self._secrets), self._translate_errors():
+        with redacting(*self._secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 reply.add(await self._post(request))
         return checked(reply.completion(self.price))
@@ -132,7 +132,7 @@ class OpenAIModel:
         """Streams the reply as deltas."""
         require(self, request)
         reply = Reply(self.name)
-        with redacting(*self._secrets), self._translate_errors():
+        with redacting(*self._secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with aclosing(within(request.timeout, self._chunks(request))) as chunks:
                 async for chunk in chunks:
                     delta = reply.add(chunk)
