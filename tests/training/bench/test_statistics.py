@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from rl_conductor_training.bench.statistics import (
     Difference,
@@ -144,6 +145,20 @@ def test_groups_of_questions_are_flipped_together() -> None:
 
 def test_groups_that_all_agree_still_have_an_interval() -> None:
     assert estimate([1.0] * 12, list("aaaabbbbcccc")).low < estimate([1.0] * 12).low
+
+
+def test_the_interval_of_groups_is_hardly_wider_than_students() -> None:
+    gaps = [1, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, -1, 1, 0, 0]
+    groups = [str(index // 3) for index in range(len(gaps))]
+    difference = mean_difference([max(gap, 0) for gap in gaps], [max(-gap, 0) for gap in gaps], groups)
+    means = np.reshape(gaps, (6, 3)).mean(axis=1)
+    width = 2 * t.ppf(0.975, 5) * means.std(ddof=1) / np.sqrt(6)
+    assert width < difference.high - difference.low < 1.3 * width
+
+
+def test_a_single_group_says_nothing_about_others() -> None:
+    estimated = estimate([1, 1, 0, 1], ["a"] * 4)
+    assert (estimated.value, estimated.error, estimated.low, estimated.high) == (0.75, None, 0.0, 1.0)
 
 
 def test_paired_questions_keep_their_groups() -> None:
