@@ -41,7 +41,8 @@ def draw(rng: np.random.Generator, groups: int, size: int, mean: float, spread: 
     wins, losses = (differ + of_groups) / 2, (differ - of_groups) / 2
     draws = rng.random((groups, size))
     won, lost = draws < wins[:, None], draws >= 1 - losses[:, None]
-    return (won.astype(float) - lost.astype(float)).ravel()
+    differences: Floats = (won.astype(float) - lost.astype(float)).ravel()
+    return differences
 
 
 def ours(values: Floats, groups: list[str]) -> tuple[float, float]:
