@@ -12,6 +12,7 @@ from core.runs import SOON, Gated, Paced
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.store import write_behind
 from rl_conductor_server.store.tables import response_events, runs
 from server.chat_requests import gate
 from server.conftest import At, Serve, until
@@ -245,3 +246,24 @@ async def test_the_stream_of_a_run_that_is_repeated_replaces_that_of_the_earlier
     assert text(again) == "three four five"
     stored = await read(await at.openai().responses.retrieve(first[0].response.id, stream=True))
     assert (numbers(stored), text(stored)) == (numbers(again), "three four five")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_response_that_has_ended_is_found_at_another_server_at_once(
+    serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    monkeypatch.setattr(write_behind, "BATCH_DELAY", 2 * SOON)  # so that only writes with a waiting caller are in time
+    one, other = [await serve({"a": "one two"}, store={"url": url}) for _ in range(2)]
+    for _ in range(2):
+        made = await _create(one, stream=stream)
+        found = await other.openai().responses.retrieve(made.id)
+        assert (found.status, found.output_text) == ("completed", "one two")
+        next_turn: Any = {"model": MODEL, "input": "Count.", "previous_response_id": made.id}
+        assert (await other.openai().responses.create(**next_turn)).output_text == "one two"
+
+
+async def _create(at: At, *, stream: bool) -> Any:
+    request: Any = {"model": MODEL, "input": "Count.", "stream": stream}
+    if stream:
+        return (await _create_and_read(at, request))[-1].response
+    return await at.openai().responses.create(**request)

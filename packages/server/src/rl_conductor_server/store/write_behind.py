@@ -28,12 +28,8 @@ log = logging.getLogger("rl_conductor_server.store")
 
 T = TypeVar("T")
 
-BATCH_DELAY = 0.02
-"""Seconds that a write waits for others to share its transaction, unless a caller waits for it.
-
-With 100 ms, fewer requests would be disturbed by transactions, but a client that continues a response at another
-replica would not find it there yet.
-"""
+BATCH_DELAY = 0.1
+"""Seconds that a write waits for others to share its transaction, unless a caller waits for it."""
 MAX_LAG = 0.25
 """Age in seconds of the oldest uncommitted write above which runs wait for the queue, see `throttle`."""
 MAX_BATCH_SIZE = 200

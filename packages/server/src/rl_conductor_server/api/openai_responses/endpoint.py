@@ -77,7 +77,7 @@ class Responses:
         run.task.add_done_callback(store_output)
         if state.turn is not None:
             run.task.add_done_callback(lambda _: conversation.end_turn(parsed, store))
-            run.confirm = store.write_queue.flush
+        run.confirm = store.write_queue.flush  # whoever sees the end may continue at another server
 
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
         if not results.traces:
