@@ -49,6 +49,13 @@ def test_the_estimate_covers_all_steps_validation_and_the_warm_start() -> None:
     assert validated.calls - plain.calls == 2 * 4 * 5 * 2  # after steps 0, 4, 8 and 10
     warm = config(warm_start={"questions": 6, "samples": 3})
     assert estimate_training(warm, pool("1"), SAMPLES, validation_questions=0).calls - plain.calls == 2 * 18
+    recursive = config(recursion={"share": 1.0}, warm_start={"questions": 6, "samples": 3})
+    both_rounds = config(recursion={"share": 1.0}, warm_start={"questions": 6, "samples": 3, "second_rounds": 2})
+    without, with_second_rounds = (
+        estimate_training(each, pool("1"), SAMPLES, validation_questions=0).calls for each in (recursive, both_rounds)
+    )
+    # For each question: its own plan, two others, and after each of these the own plan or its last step.
+    assert with_second_rounds - without == 2 * len(SAMPLES) * (1 + 2 + 2 * 2)
 
 
 def test_validation_plans_are_counted_for_each_evaluation() -> None:

@@ -280,7 +280,7 @@ def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
         out.print(f"Stopped early: {record.stopped}. The same command with a higher cap resumes the run.")
     if record.warm_start is not None:
         warm_start = record.warm_start
-        out.print(f"Warm start: {warm_start.steps} supervised steps on {warm_start.plans} plans ({warm_start.source}).")
+        out.print(f"Warm start: {warm_start.text}.")
     out.print("Workers used " + ", ".join(f"{record.totals[name]:g} {name}" for name in record.totals) + ".")
     if record.best is not None:
         out.print(f"Best validation score: {record.best.text}; that model is in {folder / 'best'}")

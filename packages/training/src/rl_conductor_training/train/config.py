@@ -132,6 +132,9 @@ class WarmStartSettings(_Settings):
     """The subtasks of plans sampled from the plan space."""
     questions: int = Field(default=32, ge=1)
     """Questions for which plans are sampled."""
+    second_rounds: int = Field(default=0, ge=0)
+    """Number of wrong first plans per question that a second round learns to revise; it also learns to accept right
+    ones. With 0, only first rounds are learned."""
     thoughts: dict[str, str] = Field(default_factory=dict)
     """By worker, its role in a word or two; each plan then begins with the roles and the workers it needs."""
     steps: int = Field(default=30, ge=1)
@@ -230,6 +233,12 @@ class TrainConfig(_Settings):
                 f"recursion.share = {self.recursion.share:g} of grpo.questions = {self.grpo.questions} is {exact:g} "
                 "questions per step, which must be a whole number of at least 1: change either"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _second_rounds_need_recursion(self) -> Self:
+        if self.warm_start and self.warm_start.second_rounds and self.recursion is None:
+            raise ValueError("warm_start.second_rounds needs [recursion], whose `share` is that of second rounds")
         return self
 
     @model_validator(mode="after")

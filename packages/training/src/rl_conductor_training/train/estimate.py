@@ -23,14 +23,17 @@ def estimate_training(
 ) -> CostEstimate:
     """Estimates the calls to workers of a whole run, as if no reply was cached.
 
-    The length of plans is unknown before the first step, so it is taken to be the mean of those that are allowed. The
-    minutes are those of the workers only.
+    The length of plans is unknown before the first step, so it is taken to be the mean of those that are allowed, and
+    each question is taken to have a demonstration and only wrong plans of others. The minutes are those of the workers
+    only.
     """
     steps_per_plan = (1 + config.plan.max_steps) / 2
     plans = config.grpo.steps * config.plans_per_step + count_validation_plans(config, validation_questions)
     warm_start = config.warm_start
     if warm_start and warm_start.plans is None:
         plans += warm_start.questions * warm_start.samples
+    if warm_start and warm_start.second_rounds:
+        plans += len(samples) * (1 + warm_start.second_rounds * (1 + round(steps_per_plan)))
     calls = round(plans * steps_per_plan)
     earlier_replies = (steps_per_plan - 1) / 2
     input_tokens = PROMPT_TOKENS + mean_question_tokens(samples) + round(REPLY_TOKENS * earlier_replies)

@@ -83,9 +83,7 @@ def run_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("versions", ", ".join(f"{name} {number}" for name, number in record.versions.items())),
     ]
     if record.warm_start is not None:
-        warm_start = record.warm_start
-        text = f"{warm_start.steps} supervised steps on {warm_start.plans} plans ({warm_start.source})"
-        rows.insert(1, ("warm start", text))
+        rows.insert(1, ("warm start", record.warm_start.text))
     return rows
 
 

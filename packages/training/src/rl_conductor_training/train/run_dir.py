@@ -30,9 +30,17 @@ class WarmStartState(Value):
 
     plans: int
     """Number of distinct demonstrations, all with right answers."""
+    second_rounds: int = 0
+    """Number of distinct demonstrations of second rounds."""
     source: str
     steps: int
     loss: float
+
+    @property
+    def text(self) -> str:
+        """The warm start in words."""
+        second = f" and {self.second_rounds} second rounds" if self.second_rounds else ""
+        return f"{self.steps} supervised steps on {self.plans} plans{second} ({self.source})"
 
 
 class Evaluation(Value):

@@ -18,7 +18,6 @@ from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.calls.budget import Amount
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.trace.trace import PlanRecord, Round
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.spending import CapReachedError, CostEstimate, RunBudget, check_prices
 from rl_conductor_training.train.config import Reporter, TrainConfig
@@ -49,8 +48,8 @@ try:
         parse_metrics,
     )
     from rl_conductor_training.train.checkpoints import CheckpointCallback
-    from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
     from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
+    from rl_conductor_training.train.policy.round_grammars import compile_round_grammars
     from rl_conductor_training.train.rewards.reward_fn import RewardFunction
     from rl_conductor_training.train.rollouts.rollout_fn import RolloutFunction
     from rl_conductor_training.train.trainer import ConductorTrainer
@@ -233,7 +232,7 @@ def _build_trainer(setup: TrainingSetup, run_dir: RunDir) -> ConductorTrainer:
     config = setup.config
     instances = setup.prompt_instances(config.grpo.steps * config.grpo.questions)
     loaded = _load_policy(config, run_dir)
-    grammars = _round_grammars(config, instances[0], loaded)
+    grammars = compile_round_grammars(loaded, instances[0], has_second_round=config.recursion is not None)
     trainer = ConductorTrainer(
         model=loaded.model,
         processing_class=loaded.tokenizer,
@@ -251,20 +250,6 @@ def _build_trainer(setup: TrainingSetup, run_dir: RunDir) -> ConductorTrainer:
         validator = Validator(setup, loaded.plan_tokenizer, grammars[0], run_dir)
         trainer.add_callback(ValidationCallback(validator, trainer))
     return trainer
-
-
-def _round_grammars(
-    config: TrainConfig, instance: PromptInstance, loaded: LoadedModel
-) -> list[GrammarConstraint | None]:
-    """Compiles the grammar of each round.
-
-    It is the same for all instances: it has workers as numbers, every pool has the same size, and the replies of the
-    first round don't affect it.
-    """
-    rounds = [instance]
-    if config.recursion:
-        rounds.append(instance.next_round(Round(plan=PlanRecord(source="planner"))))
-    return [loaded.compile_grammar(each.space, config.plan.form) if config.plan.grammar else None for each in rounds]
 
 
 def _load_policy(config: TrainConfig, run_dir: RunDir) -> LoadedModel:

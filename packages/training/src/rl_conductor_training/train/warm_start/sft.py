@@ -8,7 +8,8 @@ learning.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import torch
@@ -21,15 +22,18 @@ from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, wr
 from rl_conductor.plan_text.forms import render
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
+from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.spending import CapReachedError
 from rl_conductor_training.train.checkpoints import CheckpointCallback
 from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
-from rl_conductor_training.train.policy.logprobs import plan_logprobs
+from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
+from rl_conductor_training.train.policy.round_grammars import compile_round_grammars
 from rl_conductor_training.train.prompt_instances import PromptInstance, reasoning_prefix, sample_pool
 from rl_conductor_training.train.run_dir import RunDir, WarmStartState, latest_complete_checkpoint
 from rl_conductor_training.train.setup import TrainingSetup
+from rl_conductor_training.train.warm_start.second_rounds import SecondRound, collect_second_rounds
 from rl_conductor_training.train.warm_start.sft_data import Demonstration, collect_demonstrations
 
 WARMUP_STEPS = 4
@@ -42,6 +46,15 @@ class SftExample(NamedTuple):
     prompt: list[int]
     plan: list[int]
     """Including the end token."""
+    is_second_round: bool = False
+
+
+class Lessons(NamedTuple):
+    """The demonstrations of both rounds."""
+
+    first_rounds: Sequence[Demonstration]
+    second_rounds: Sequence[SecondRound]
+    """Empty unless `warm_start.second_rounds` asks for them."""
 
 
 def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir) -> WarmStartState:
@@ -56,15 +69,16 @@ def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: R
         return read_value(state_file, WarmStartState)
     setup.progress.begin("loading the model")
     loaded = load_model(setup.config.model, dtype=setup.config.weight_dtype)
-    demonstrations = _load_demonstrations(setup, settings, run_dir, loaded)
-    trainer = _build_trainer(setup, settings, run_dir, loaded, demonstrations)
+    lessons = _load_lessons(setup, settings, run_dir, loaded)
+    trainer = _build_trainer(setup, settings, run_dir, loaded, lessons)
     checkpoint = latest_complete_checkpoint(run_dir.warm_start)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     if trainer.state.global_step < settings.steps:
         raise CapReachedError
     trainer.save_model(str(run_dir.warm_start))
     state = WarmStartState(
-        plans=len(demonstrations),
+        plans=len(lessons.first_rounds),
+        second_rounds=len(lessons.second_rounds),
         source=str(settings.plans) if settings.plans else f"right plans sampled from the {settings.draw}",
         steps=settings.steps,
         loss=next(logs["loss"] for logs in reversed(trainer.state.log_history) if "loss" in logs),
@@ -76,58 +90,115 @@ def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: R
 
 
 def build_examples(
-    setup: TrainingSetup, settings: WarmStartSettings, loaded: LoadedModel, demonstrations: Sequence[Demonstration]
+    setup: TrainingSetup, settings: WarmStartSettings, loaded: LoadedModel, lessons: Lessons
 ) -> list[SftExample]:
     """Builds the examples of all steps; each use of a demonstration has a newly sampled pool."""
-    rng = random.Random(f"{setup.config.seed} warm start order")  # noqa: S311
     size = settings.steps * settings.batch
+    recursion = setup.config.recursion
+    share = recursion.share / (1 + recursion.share) if recursion and lessons.second_rounds else 0.0
+    is_second = [int((index + 1) * share) > int(index * share) for index in range(size)]
+    first_rounds = _first_round_examples(setup, settings, loaded, lessons.first_rounds, size - sum(is_second))
+    second_rounds = _second_round_examples(setup, settings, loaded, lessons.second_rounds, sum(is_second))
+    return [next(second_rounds if second else first_rounds) for second in is_second]
+
+
+def _first_round_examples(
+    setup: TrainingSetup,
+    settings: WarmStartSettings,
+    loaded: LoadedModel,
+    demonstrations: Sequence[Demonstration],
+    size: int,
+) -> Iterator[SftExample]:
+    rng = random.Random(f"{setup.config.seed} warm start order")  # noqa: S311
     pairs: list[tuple[Demonstration, WorkerPool]] = []
     while len(pairs) < size:
         epoch = rng.sample(demonstrations, len(demonstrations))
-        pairs += [(demonstration, _sample_pool(setup, demonstration, rng)) for demonstration in epoch]
-    examples: list[SftExample] = []
+        pairs += [(demonstration, _sample_pool(setup, demonstration.workflow, rng=rng)) for demonstration in epoch]
     for demonstration, pool in pairs[:size]:
+        assert demonstration.workflow is not None  # only right plans are selected
         instance = PromptInstance(Sample(id="", question=demonstration.question), pool, setup.config.plan)
-        text = _plan_text(demonstration, instance, settings.thoughts)
-        tokens = loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
-        prompt = loaded.plan_tokenizer.encode_prompt(instance.messages)
-        examples.append(SftExample(prompt, [*tokens, loaded.end_tokens[0]]))
-    return examples
+        text = _plan_text(demonstration.workflow, instance, settings.thoughts, demonstration.reasoning)
+        yield _encode(loaded, instance, text)
 
 
-def _sample_pool(setup: TrainingSetup, demonstration: Demonstration, rng: random.Random) -> WorkerPool:
-    required = {step.worker for step in demonstration.workflow.steps} if demonstration.workflow else ()
+def _second_round_examples(
+    setup: TrainingSetup,
+    settings: WarmStartSettings,
+    loaded: LoadedModel,
+    second_rounds: Sequence[SecondRound],
+    size: int,
+) -> Iterator[SftExample]:
+    """Yields examples that accept and revise in turn, whichever of them there are more of."""
+    rng = random.Random(f"{setup.config.seed} warm start second rounds")  # noqa: S311
+    kinds = [[each for each in second_rounds if (each.workflow is None) == accepts] for accepts in (True, False)]
+    streams = cycle([_repeat_shuffled(kind, rng) for kind in kinds if kind])
+    for _ in range(size):
+        lesson = next(next(streams))
+        first_plan = lesson.first.plan.workflow
+        assert first_plan is not None  # it ran
+        pool = _sample_pool(setup, first_plan, lesson.workflow, rng=rng)
+        instance = PromptInstance(Sample(id="", question=lesson.question), pool, setup.config.plan)
+        record = lesson.first.plan.model_copy(update={"text": _plan_text(first_plan, instance, settings.thoughts)})
+        instance = instance.next_round(lesson.first.model_copy(update={"plan": record}))
+        # An accepted plan is the one that is needed, so the reasoning is the same as before it.
+        text = _plan_text(lesson.workflow, instance, settings.thoughts, reasoned=lesson.workflow or first_plan)
+        yield _encode(loaded, instance, text)._replace(is_second_round=True)
+
+
+def _repeat_shuffled(lessons: Sequence[SecondRound], rng: random.Random) -> Iterator[SecondRound]:
+    """Yields all lessons for ever, in a new order each time."""
+    while True:
+        yield from rng.sample(lessons, len(lessons))
+
+
+def _encode(loaded: LoadedModel, instance: PromptInstance, text: str) -> SftExample:
+    tokens = loaded.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return SftExample(loaded.plan_tokenizer.encode_prompt(instance.messages), [*tokens, loaded.end_tokens[0]])
+
+
+def _sample_pool(setup: TrainingSetup, *workflows: Workflow | None, rng: random.Random) -> WorkerPool:
+    required = {step.worker for workflow in workflows if workflow for step in workflow.steps}
     return sample_pool(setup.pool, setup.config.curriculum, rng, required=required)
 
 
-def _plan_text(demonstration: Demonstration, instance: PromptInstance, roles: Mapping[str, str]) -> str:
-    assert demonstration.workflow is not None  # only right plans are selected
-    reasoning = (
-        reasoning_prefix(demonstration.workflow, tuple(instance.pool), roles) if roles else demonstration.reasoning
-    )
-    return render(demonstration.workflow, instance.space, instance.plan.form, reasoning=reasoning)
+def _plan_text(
+    workflow: Workflow | None,
+    instance: PromptInstance,
+    roles: Mapping[str, str],
+    reasoning: str = "",
+    *,
+    reasoned: Workflow | None = None,
+) -> str:
+    """Renders a plan; with `roles`, after a line of reasoning about it, or about the plan `reasoned`."""
+    subject = reasoned or workflow
+    if roles and subject is not None:
+        reasoning = reasoning_prefix(subject, tuple(instance.pool), roles)
+    return render(workflow, instance.space, instance.plan.form, reasoning=reasoning)
 
 
-def _load_demonstrations(
-    setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir, loaded: LoadedModel
-) -> list[Demonstration]:
-    """Collects demonstrations in the main process, into a file from which an interrupted run resumes.
+def _load_lessons(setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir, loaded: LoadedModel) -> Lessons:
+    """Collects demonstrations in the main process, into files from which an interrupted run resumes.
 
     Raises:
         CapReachedError: a cap of the run is used up.
     """
-    file = run_dir.warm_start / "plans.jsonl"
+    first_file, second_file = run_dir.warm_start / "plans.jsonl", run_dir.warm_start / "second_rounds.jsonl"
     state = PartialState()
     is_over = False
     with state.main_process_first():
-        if state.is_main_process and not file.exists():
+        if state.is_main_process:
             try:
-                write_lines(file, collect_demonstrations(setup, settings, loaded))
+                if not first_file.exists():
+                    write_lines(first_file, collect_demonstrations(setup, settings, loaded))
+                if settings.second_rounds and not second_file.exists():
+                    found = read_lines(first_file, Demonstration)
+                    write_lines(second_file, collect_second_rounds(setup, found, wrong_plans=settings.second_rounds))
             except CapReachedError:
                 is_over = True
     if any(gather_object([is_over])):
         raise CapReachedError
-    return read_lines(file, Demonstration)
+    second_rounds = read_lines(second_file, SecondRound) if settings.second_rounds else []
+    return Lessons(read_lines(first_file, Demonstration), second_rounds)
 
 
 def _build_trainer(
@@ -135,16 +206,16 @@ def _build_trainer(
     settings: WarmStartSettings,
     run_dir: RunDir,
     loaded: LoadedModel,
-    demonstrations: Sequence[Demonstration],
+    lessons: Lessons,
 ) -> _SftTrainer:
     config, lora = setup.config, lora_config(setup.config)
     instance = setup.prompt_instances(1)[0]
     trainer = _SftTrainer(
-        grammar=loaded.compile_grammar(instance.space, instance.plan.form) if config.plan.grammar else None,
+        grammars=compile_round_grammars(loaded, instance, has_second_round=bool(lessons.second_rounds)),
         chunk=config.grpo.loss_chunk,
         model=get_peft_model(loaded.model, lora) if lora else loaded.model,
         processing_class=loaded.tokenizer,
-        train_dataset=build_examples(setup, settings, loaded, demonstrations),
+        train_dataset=build_examples(setup, settings, loaded, lessons),
         data_collator=_collate,
         args=_training_arguments(config, settings, run_dir),
     )
@@ -157,24 +228,33 @@ def _build_trainer(
 class _SftTrainer(Trainer):  # type: ignore[misc, unused-ignore]
     """Maximizes the likelihood of plans, under the grammar that they are sampled by."""
 
-    def __init__(self, *, grammar: GrammarConstraint | None, chunk: int | None, **options: Any) -> None:
+    def __init__(self, *, grammars: Sequence[GrammarConstraint | None], chunk: int | None, **options: Any) -> None:
         super().__init__(**options)
-        self._grammar = grammar
+        self._grammars = grammars
         self._chunk = chunk
 
-    def compute_loss(self, model: Any, inputs: dict[str, list[list[int]]], **_: Any) -> torch.Tensor:
+    def compute_loss(self, model: Any, inputs: dict[str, list[Any]], **_: Any) -> torch.Tensor:
         """Computes the mean negative log-likelihood of a token; forced tokens count as 0."""
-        share_prefix = not self.args.gradient_checkpointing
-        plans = plan_logprobs(
+        examples = list(map(SftExample, inputs["prompts"], inputs["plans"], inputs["second_round"]))
+        plans = self._logprobs(model, [each for each in examples if not each.is_second_round], self._grammars[0])
+        if any(inputs["second_round"]):
+            plans += self._logprobs(model, [each for each in examples if each.is_second_round], self._grammars[1])
+        return -torch.cat([plan.log_probs for plan in plans]).mean()
+
+    def _logprobs(
+        self, model: Any, examples: Sequence[SftExample], grammar: GrammarConstraint | None
+    ) -> list[TokenLogProbs]:
+        if not examples:
+            return []
+        return plan_logprobs(
             model,
-            inputs["prompts"],
-            inputs["plans"],
+            [example.prompt for example in examples],
+            [example.plan for example in examples],
             temperature=1.0,
-            grammar=self._grammar,
-            share_prefix=share_prefix,
+            grammar=grammar,
+            share_prefix=not self.args.gradient_checkpointing,
             chunk=self._chunk,
         )
-        return -torch.cat([plan.log_probs for plan in plans]).mean()
 
 
 class _WarmStartCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
@@ -195,8 +275,9 @@ class _WarmStartCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             control.should_save = control.should_training_stop = True
 
 
-def _collate(examples: Sequence[SftExample]) -> dict[str, list[list[int]]]:
-    return {"prompts": [example.prompt for example in examples], "plans": [example.plan for example in examples]}
+def _collate(examples: Sequence[SftExample]) -> dict[str, list[Any]]:
+    prompts, plans, second_round = zip(*examples, strict=True)
+    return {"prompts": list(prompts), "plans": list(plans), "second_round": list(second_round)}
 
 
 def _training_arguments(config: TrainConfig, settings: WarmStartSettings, run_dir: RunDir) -> TrainingArguments:
