@@ -9,6 +9,7 @@ import toy_training
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.errors import ConfigError
 from rl_conductor.workflow.workflow import Step, Workflow
+from rl_conductor_training.tasks import TaskEntry
 from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
 from rl_conductor_training.train.run_dir import RunDir
@@ -54,7 +55,7 @@ def loaded(setup: TrainingSetup) -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def second_rounds(setup: TrainingSetup) -> list[SecondRound]:
-    return collect_second_rounds(setup, DEMONSTRATIONS, wrong_plans=1)
+    return collect_second_rounds(setup, WarmStartSettings(second_rounds=1), DEMONSTRATIONS)
 
 
 def test_an_ending_recalls_what_it_read_of_the_steps_before_it() -> None:
@@ -88,7 +89,18 @@ def test_right_answers_are_accepted_and_wrong_ones_revised(second_rounds: list[S
 def test_second_rounds_without_the_questions_of_the_demonstrations_are_rejected(setup: TrainingSetup) -> None:
     other = [Demonstration(question="Who wrote it?", workflow=single("right"))]
     with pytest.raises(ConfigError, match=r"\[task\] has none of the questions of the demonstrations"):
-        collect_second_rounds(setup, other, wrong_plans=1)
+        collect_second_rounds(setup, WarmStartSettings(second_rounds=1), other)
+
+
+def test_the_demonstrations_may_be_of_another_task_than_that_of_reinforcement_learning(
+    setup: TrainingSetup, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"question": "What is 40 + 1?", "answer": "41", "scoring": "numeric"}\n', encoding="utf-8")
+    settings = WarmStartSettings(second_rounds=1, task=TaskEntry(name=f"jsonl:{other}"))
+    demonstrations = [Demonstration(question="What is 40 + 1?", workflow=single("wrong"))]
+    (only,) = collect_second_rounds(setup, settings, demonstrations)
+    assert (only.question, only.workflow) == ("What is 40 + 1?", None)
 
 
 def test_second_rounds_in_a_warm_start_without_recursion_are_rejected(tmp_path: Path) -> None:

@@ -23,6 +23,11 @@ except ImportError:  # it has no releases for Windows and PyPy
 
 REPLY_SECONDS = 5
 """Seconds after the draining in which the replies of cancelled runs are sent."""
+KEEP_ALIVE_SECONDS = 75
+"""Seconds after which an idle connection is closed: later than load balancers close theirs, mostly after 60.
+
+One that sends a request at the moment when the server closes the connection would lose it.
+"""
 GC_THRESHOLDS = (10_000, 20, 50)
 """Thresholds of the server's garbage collector; Python's own are 700, 10 and 10."""
 
@@ -90,6 +95,7 @@ def http_server(service: Service) -> Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(intake.drain_seconds) + REPLY_SECONDS,
     )
     return _Server(config, service)

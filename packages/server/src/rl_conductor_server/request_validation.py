@@ -41,6 +41,8 @@ SENTENCES = {
     "union_tag_not_found": "has no {discriminator}; add it",
 }
 """What follows the field's name, by pydantic's type of error."""
+INTERNAL_TAG = re.compile(r", '_\w+'|'_\w+', ")
+"""A tag of several types in a list of tags; it is not a type itself."""
 CODES = {UNKNOWN: "unknown_parameter", "missing": "missing_required_parameter"}
 """Codes of errors other than `invalid_value`."""
 
@@ -87,11 +89,14 @@ def parse_request(kind: type[B], body: bytes, *, strict: bool) -> ParsedRequest:
             parsed = kind.model_validate_json(body)
         except ValidationError as error:
             value = _from_json(body)
-            paths = [] if strict else _ignorable_paths(error, value)
+            unset = _null_paths(error, value)
+            paths = unset if strict else unset | _ignorable_paths(error, value)
             if not paths:
                 raise _to_api_error(error, body) from None
             for path in sorted(paths, key=_sort_key, reverse=True):  # from the end, so that indices stay valid
-                ignored[_remove(value, path)] = None
+                name = _remove(value, path)
+                if path not in unset:
+                    ignored[name] = None
             body = to_json(value)
         else:
             request: ParsedRequest = parsed.to_request()  # type: ignore[attr-defined]
@@ -187,6 +192,18 @@ def _ignorable_paths(error: ValidationError, value: Any) -> set[Path]:
     return {path for path in paths if len(path) <= 2 or path[:2] not in paths}  # not those of a tool that is ignored
 
 
+def _null_paths(error: ValidationError, value: Any) -> set[Path]:
+    """Finds the fields that are null where the schema has another type: many clients write null for what is unset."""
+    paths = {_find_path(value, detail["loc"]) for detail in error.errors(include_url=False, include_context=False)}
+    return {path for path in paths if path and isinstance(path[-1], str) and _get(value, path) is None}
+
+
+def _get(value: Any, path: Path) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
 def _remove(value: Any, path: Path) -> str:
     """Removes the field at `path` and returns its name, without indices."""
     for key in path[:-1]:
@@ -274,7 +291,11 @@ def _message(kind: str, text: str, context: dict[str, Any]) -> tuple[str, str]:
     """Returns the part of the sentence after the field's name, and the error code."""
     discriminator = str(context.get("discriminator", "")).strip("'")
     if kind in SENTENCES:
-        words = context | {"discriminator": discriminator if discriminator.isidentifier() else "type"}
+        expected = INTERNAL_TAG.sub("", str(context.get("expected_tags", "")))
+        words = context | {
+            "expected_tags": expected,
+            "discriminator": discriminator if discriminator.isidentifier() else "type",
+        }
         return SENTENCES[kind].format(**words), CODES.get(kind, "invalid_value")
     if kind == "value_error":
         return clean_message(text), "invalid_value"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any
 
 from pydantic_core import from_json
@@ -102,6 +103,9 @@ def _check_values(body: dict[str, Any], limit: int) -> None:
             count += len(level)
             if count > limit:
                 message = f"the body has more than {limit:,} JSON values; shorten its schemas, tools or tool calls"
+                raise invalid_request(message, param=field)
+            if any(isinstance(child, float) and not isfinite(child) for child in level):
+                message = f"{field} has a number that is not finite, such as NaN or 1e400; JSON has no such number"
                 raise invalid_request(message, param=field)
             if depth > MAX_DEPTH:
                 raise invalid_request(f"{field} is nested more than {MAX_DEPTH} levels deep", param=field)

@@ -10,15 +10,17 @@ from typing import Any, Literal
 from rl_conductor.types import ContentPart, FilePart, ImagePart, JsonFormat, Message, TextPart
 from rl_conductor_server.errors import invalid_request
 
+FILES_BY_CONTENT = "is not supported, because workers of several vendors share no files; send the content instead"
 DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=\s]+)")
 
 
-ImageDetail = Literal["auto", "low", "high"]
+ImageDetail = Literal["auto", "low", "high", "original"]
+"""How closely a model should look at an image; few vendors know `original`, so that it becomes `high`."""
 
 
-def image_part(url: str, *, param: str, detail: ImageDetail = "auto") -> ImagePart:
+def image_part(url: str, *, param: str, detail: ImageDetail | None = None) -> ImagePart:
     """Converts an `https:` or `data:` URL to an image. Raises `ApiError` for any other value of `param`."""
-    image_detail = None if detail == "auto" else detail
+    image_detail = {"low": "low", "high": "high", "original": "high"}.get(detail or "auto")
     if url.startswith("https://"):
         return ImagePart(url=url, detail=image_detail)
     media_type, data = _decode(url, "an image must be a data:TYPE;base64,... address or an https: one", param)

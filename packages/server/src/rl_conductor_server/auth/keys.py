@@ -32,6 +32,8 @@ ADMIN = "admin"
 """The name of the administrator with the key `admin_sha256`."""
 RESERVED_NAMES = frozenset({LOCAL, ADMIN})
 DAY = 86_400
+MAX_GRACE_SECONDS = 90 * DAY
+"""Maximum number of seconds for which the old secret of a rotated key remains valid."""
 REFRESH_SECONDS = 2.0
 """Interval at which each process reads the keys of the store, so a revoked key is rejected that much later."""
 PREFIX = "rlc_"
@@ -140,7 +142,13 @@ async def create_key(store: Store, name: str, terms: KeyTerms) -> str:
 
 
 async def rotate_key(store: Store, name: str, *, grace_seconds: float) -> str:
-    """Stores a new secret of a key and returns it. Raises `ConfigError` if the store has no valid key of this name."""
+    """Stores a new secret of a key and returns it; the old one remains valid for `grace_seconds`.
+
+    Raises:
+        ConfigError: the store has no valid key of this name, or the old secret would remain valid for too long.
+    """
+    if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
+        raise ConfigError(f"the old secret can remain valid for 0 to {MAX_GRACE_SECONDS:,} s, not {grace_seconds:g}")
     secret, sha256 = generate_key()
     if not await store.keys.rotate(name, sha256, grace_seconds=grace_seconds):
         raise _no_valid_key(name)

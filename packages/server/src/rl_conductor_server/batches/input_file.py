@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
 from rl_conductor._internal.validation import first_field_error
@@ -20,10 +20,16 @@ MAX_QUOTED_CHARS = 64
 """Characters of a wrong value that an error quotes; errors are stored."""
 
 
+def _without_nul(text: str) -> str:
+    if "\0" in text:  # the store can't hold it
+        raise ValueError("must not contain NUL characters")
+    return text
+
+
 class _Line(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    custom_id: str = Field(min_length=1, max_length=512)
+    custom_id: Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_without_nul)]
     method: Literal["POST"] = "POST"
     url: str
     body: dict[str, Any]

@@ -9,11 +9,14 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 import typer
+from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, counted, seconds
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
+from rl_conductor.errors import ConfigError
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.store import FeedbackFilter, RunRow, Search, Store
 
@@ -24,6 +27,8 @@ STATUS_MARKS = {
     "running": ("…", "cyan"),
 }
 PANEL = "Filters"
+MAX_RUNS = 1_000_000
+"""Maximum number of runs that are listed or exported at once."""
 WIDE = 100
 """Width of a terminal, in columns, from which the list has the model and the key."""
 
@@ -70,7 +75,10 @@ FeedbackOption = Annotated[
     typer.Option("--feedback", help="Only runs with a positive or a negative score, or none.", rich_help_panel=PANEL),
 ]
 LimitOption = Annotated[
-    int, typer.Option("--most", "-n", min=1, metavar="N", help="Maximum number of runs.", rich_help_panel=PANEL)
+    int,
+    typer.Option(
+        "--most", "-n", min=1, max=MAX_RUNS, metavar="N", help="Maximum number of runs.", rich_help_panel=PANEL
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the runs as JSON, and nothing else.")]
 
@@ -180,7 +188,11 @@ def _search(*, since: datetime | None, before: datetime | None, **fields: str | 
         "since": since.timestamp() if since else None,
         "before": before.timestamp() if before else None,
     }
-    return Search.model_validate(fields | times)
+    try:
+        return Search.model_validate(fields | times)
+    except ValidationError as error:
+        wrong = first_field_error(error)
+        raise ConfigError(f"--{wrong.path}: {wrong.message}") from None
 
 
 def _table(rows: Sequence[RunRow], *, is_wide: bool) -> Table:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
-from rl_conductor_server.auth.keys import KeyTerms, revoke_key, rotate_key
+from rl_conductor_server.auth.keys import MAX_GRACE_SECONDS, KeyTerms, revoke_key, rotate_key
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Administrator, ServiceDependency, json_body
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.settings import EntryName
@@ -28,7 +28,7 @@ class CreateKeyBody(KeyTerms, Body):
 class RotateKeyBody(Body):
     """The body of `POST /admin/keys/NAME/rotate`."""
 
-    grace_seconds: float = Field(default=0.0, ge=0, le=90 * 86_400)
+    grace_seconds: float = Field(default=0.0, ge=0, le=MAX_GRACE_SECONDS)
     """Seconds for which the old secret remains valid."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ PairVerdict = Literal["win", "tie", "loss"]
 """The result of the conductor's answer against the baseline's."""
 FeedbackFilter = Literal["positive", "negative", "none"]
 """Filters runs by their feedback; one with contradictory feedback is both positive and negative."""
+SearchText = Annotated[str, Field(max_length=1_000)]
+"""What is searched for; SQLite accepts no pattern of more than 50,000 characters."""
 SpendingGroup = Literal["worker", "model", "key"]
 """The columns by which spending can be grouped."""
 
@@ -91,18 +93,18 @@ class RunRow(NewRun):
 class Search(Value):
     """A search for runs that match every field that is set."""
 
-    text: str | None = None
+    text: SearchText | None = None
     """Occurs in the excerpt of the question or of the answer, ignoring case."""
-    worker: str | None = None
+    worker: SearchText | None = None
     """Was called; the empty string means the planner."""
-    model: str | None = None
+    model: SearchText | None = None
     """Name of the requested model, with or without its release date."""
-    key: str | None = None
-    user: str | None = None
+    key: SearchText | None = None
+    user: SearchText | None = None
     """Name of the end user, as the client gave it, ignoring case."""
-    metadata: str | None = None
+    metadata: SearchText | None = None
     """An entry of the client's metadata as `name=value`, or a part of any name or value; ignores case."""
-    session: str | None = None
+    session: SearchText | None = None
     """The session of the run, or the id of the session's first run."""
     status: Status | None = None
     since: float | None = None

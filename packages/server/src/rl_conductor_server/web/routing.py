@@ -9,6 +9,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -34,13 +36,13 @@ class _PageRoute(APIRoute):
                 return await handle(http)
             except RequestValidationError:
                 return error_page(http, invalid_request("This address is invalid. Check the link."))
-            except ConductorError as error:
+            except (ConductorError, OperationalError, InterfaceError, NoConnectionError) as error:
                 return error_page(http, error)
 
         return handle_errors
 
 
-def error_page(http: Request, error: ConductorError) -> Response:
+def error_page(http: Request, error: Exception) -> Response:
     """Renders an error, or redirects a visitor to the sign-in."""
     translated = to_api_error(error)
     if translated.code == SIGNED_OUT and http.method == "GET" and wants_page(http):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from pydantic import ValidationError
 
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.store import Search
 
@@ -31,7 +32,10 @@ def parse_search(fields: Mapping[str, str]) -> Search:
             since=_timestamp(fields["since"]) if "since" in fields else None,
             before=_parse_end(fields),
         )
-    except (ValidationError, ValueError, OverflowError):
+    except ValidationError as error:
+        wrong = first_field_error(error)
+        raise invalid_request(f"The filter {wrong.path!r} is invalid: {wrong.message}.") from None
+    except (ValueError, OverflowError):
         raise invalid_request("This search has an invalid filter. Start a new search.") from None
 
 

@@ -135,6 +135,9 @@ class WarmStartSettings(_Settings):
     second_rounds: int = Field(default=0, ge=0)
     """Number of wrong first plans per question that a second round learns to revise; it also learns to accept right
     ones. With 0, only first rounds are learned."""
+    task: TaskEntry | None = None
+    """The task of the demonstrations' questions, to score their answers for second rounds: `[warm_start.task]`; by
+    default `[task]`."""
     thoughts: dict[str, str] = Field(default_factory=dict)
     """By worker, its role in a word or two; each plan then begins with the roles and the workers it needs."""
     steps: int = Field(default=30, ge=1)
@@ -265,8 +268,9 @@ def read_config(path: Path) -> TrainConfig:
     }
     resolved["pool"] = config.pool.model_copy(update={"file": _resolve(path, config.pool.file)})
     if config.warm_start:
-        plans = _resolve(path, config.warm_start.plans)
-        resolved["warm_start"] = config.warm_start.model_copy(update={"plans": plans})
+        plans, task = _resolve(path, config.warm_start.plans), config.warm_start.task
+        changes = {"plans": plans, "task": task and task.resolve_paths(path.parent)}
+        resolved["warm_start"] = config.warm_start.model_copy(update=changes)
     if config.validation:
         validation_task = config.validation.task.resolve_paths(path.parent)
         resolved["validation"] = config.validation.model_copy(update={"task": validation_task})

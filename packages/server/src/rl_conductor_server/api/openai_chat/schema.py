@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
-from rl_conductor_server.api.content import ImageDetail, file_part, image_part, json_format
+from rl_conductor_server.api.content import FILES_BY_CONTENT, ImageDetail, file_part, image_part, json_format
 from rl_conductor_server.extension import Extension
 from rl_conductor_server.protocol import (
     MAX_CHOICES,
@@ -23,7 +23,15 @@ from rl_conductor_server.protocol import (
     UserName,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, replaced_by, tool_type
+from rl_conductor_server.request_validation import (
+    Body,
+    check_tool_choice,
+    ignorable,
+    only,
+    replaced_by,
+    tool_type,
+    unsupported,
+)
 
 HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "prediction")
 """Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
@@ -48,7 +56,7 @@ class ImageUrl(Body):
     """The URL of an image."""
 
     url: str
-    detail: ImageDetail = "auto"
+    detail: ImageDetail | None = None
 
 
 class Image(Body):
@@ -64,6 +72,7 @@ class Image(Body):
 class FileContent(Body):
     """The content of a document."""
 
+    file_id: Annotated[Any, unsupported(FILES_BY_CONTENT)] = None
     file_data: str
     filename: str = "document.pdf"
 

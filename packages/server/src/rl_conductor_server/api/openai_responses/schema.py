@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
-from rl_conductor_server.api.content import ImageDetail, file_part, image_part, json_format, tool_message
+from rl_conductor_server.api.content import (
+    FILES_BY_CONTENT,
+    ImageDetail,
+    file_part,
+    image_part,
+    json_format,
+    tool_message,
+)
 from rl_conductor_server.api.openai_responses.vendor_items import (
     VENDOR_ITEM_TYPES,
     CustomCall,
@@ -28,10 +35,10 @@ from rl_conductor_server.protocol import (
     UserName,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, tool_type
+from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, tool_type, unsupported
 
-VENDOR_ITEM = "vendor_item"
-"""The tag of all types of `VendorItem`."""
+VENDOR_ITEM = "_vendor_item"
+"""The tag of all types of `VendorItem`; errors don't show it, see `SENTENCES`."""
 RESPONSE_ID = re.compile(r"resp_([0-9a-f]{16})")
 MAX_ID_CHARS = 64
 """Characters of an unknown id that an error quotes."""
@@ -78,8 +85,9 @@ class InputImage(Body):
     """An image part of the input."""
 
     type: Literal["input_image"]
+    file_id: Annotated[Any, unsupported(FILES_BY_CONTENT)] = None
     image_url: str
-    detail: ImageDetail = "auto"
+    detail: ImageDetail | None = None
 
     def part(self) -> ContentPart:
         return image_part(self.image_url, detail=self.detail, param="image_url")
@@ -89,6 +97,8 @@ class InputFile(Body):
     """A document part of the input."""
 
     type: Literal["input_file"]
+    file_id: Annotated[Any, unsupported(FILES_BY_CONTENT)] = None
+    file_url: Annotated[Any, unsupported(FILES_BY_CONTENT)] = None
     file_data: str
     filename: str = "document.pdf"
 

@@ -192,7 +192,7 @@ def _load_lessons(setup: TrainingSetup, settings: WarmStartSettings, run_dir: Ru
                     write_lines(first_file, collect_demonstrations(setup, settings, loaded))
                 if settings.second_rounds and not second_file.exists():
                     found = read_lines(first_file, Demonstration)
-                    write_lines(second_file, collect_second_rounds(setup, found, wrong_plans=settings.second_rounds))
+                    write_lines(second_file, collect_second_rounds(setup, settings, found))
             except CapReachedError:
                 is_over = True
     if any(gather_object([is_over])):
