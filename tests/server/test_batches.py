@@ -115,6 +115,7 @@ async def test_requests_without_an_answer_are_in_the_error_file(serve: Serve) ->
         ([{**chat(1), "url": RESPONSES}], 1, "mismatched_url"),
         ([{"custom_id": "x", "url": CHAT}], 1, "invalid_request"),
         ([chat(1), chat(2), chat(3)], None, "too_many_requests"),
+        ([{**chat(1), "custom_id": "a\0b"}], 1, "invalid_request"),
         (["\n"], None, "empty_file"),
         (["\n\n\n\n"], None, "too_many_requests"),
         ([chat(1, user="x" * 2_000)], 1, "request_too_large"),

@@ -259,6 +259,28 @@ async def test_images_and_sampling_reach_the_last_worker(serve: Serve) -> None:
     assert sampling.max_tokens == 77
 
 
+@pytest.mark.parametrize(("detail", "reaches"), [("original", "high"), ("auto", None), (None, None)])
+async def test_every_detail_of_an_image_is_accepted(serve: Serve, detail: str | None, reaches: str | None) -> None:
+    a = ScriptedModel("A pixel.")
+    content: Any = [{"type": "image_url", "image_url": {"url": PIXEL, "detail": detail}}]
+    client = (await serve({"a": a})).openai()
+    await client.chat.completions.create(model="conductor-mini", messages=[{"role": "user", "content": content}])
+    (image,) = [part for part in a.requests[0].messages[-1].content if isinstance(part, ImagePart)]
+    assert image.detail == reaches
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e400"])
+async def test_a_number_that_is_not_finite_is_rejected_before_a_worker_is_called(serve: Serve, number: str) -> None:
+    a = ScriptedModel("unused")
+    at = await serve({"a": a})
+    tool = f'{{"type": "function", "function": {{"name": "f", "parameters": {{"maximum": {number}}}}}}}'
+    body = f'{{"model": "conductor-mini", "messages": [{{"role": "user", "content": "Go."}}], "tools": [{tool}]}}'
+    answered = await at.http.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+    assert (answered.status_code, answered.json()["error"]["param"]) == (400, "tools")
+    assert "tools has a number that is not finite" in answered.json()["error"]["message"]
+    assert not a.requests
+
+
 async def test_several_choices_are_several_runs_with_seeds_of_their_own(serve: Serve) -> None:
     a = ScriptedModel(["one", "two"])
     at = await serve({"a": a})
@@ -383,6 +405,11 @@ async def test_a_policy_of_the_request_excludes_a_worker(serve: Serve) -> None:
             {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_data": "JVBERi0="}}]}]},
             "file_data",
             "a document must be a data:TYPE;base64,... address",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}]},
+            "messages.0.content.0.file.file_id",
+            r"file_id is not supported, because workers of several vendors share no files; send the content instead",
         ),
     ],
 )

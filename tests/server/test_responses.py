@@ -209,3 +209,43 @@ async def test_with_store_false_only_usage_and_cost_are_stored(serve: Serve) -> 
     kept = (await at.http.get(f"/v1/runs/run-{reply.id.removeprefix('resp_')}")).json()
     assert kept["trace"] is None
     assert kept["usage"]["calls"] == 2
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (
+            {"role": "user", "content": [{"type": "input_file", "file_url": "https://x/y.pdf"}]},
+            "input.0.content.0.file_url is not supported",
+        ),
+        (
+            {"role": "user", "content": [{"type": "input_image", "file_id": "file-1", "image_url": None}]},
+            "input.0.content.0.file_id is not supported",
+        ),
+        (
+            {"type": "hologram"},
+            "input.0 has the unsupported type 'hologram'; write one of 'message', 'function_call'",
+        ),
+    ],
+)
+async def test_an_item_that_can_not_be_read_is_named(serve: Serve, item: dict[str, Any], message: str) -> None:
+    at = await serve()
+    answered = await at.http.post("/v1/responses", json={"model": "conductor-mini", "input": [item]})
+    assert answered.status_code == 400
+    assert answered.json()["error"]["message"].startswith(message)
+    assert "vendor_item" not in answered.text
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_fields_that_are_null_are_unset(serve: Serve, *, strict: bool) -> None:
+    at = await serve({"a": ScriptedModel("It is.")}, intake={"strict": strict})
+    unset = dict.fromkeys(("tools", "tool_choice", "text", "metadata", "conductor", "temperature"))
+    answered = await at.http.post("/v1/responses", json=BASIC | unset)
+    assert answered.status_code == 200, answered.text
+    assert not answered.headers.get("x-conductor-ignored")
+    unset = dict.fromkeys(("system", "tools", "tool_choice", "metadata", "stream", "stop_sequences"))
+    message: Any = {"model": "conductor-mini", "max_tokens": 9, "messages": [{"role": "user", "content": "Say it."}]}
+    answered = await at.http.post("/v1/messages", json=message | unset)
+    assert answered.status_code == 200, answered.text
+    answered = await at.http.post("/v1/messages", json=message | {"max_tokens": None})
+    assert answered.json()["error"]["message"] == "max_tokens is missing"

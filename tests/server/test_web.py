@@ -13,6 +13,7 @@ import sqlalchemy
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import escape
+from sqlalchemy.exc import OperationalError
 
 from core.runs import SOON, Gated, busy, plan
 from rl_conductor import Conductor, Message, Worker
@@ -95,6 +96,17 @@ async def test_an_invalid_search_is_rejected(serve: Serve) -> None:
     at = await serve()
     for query in ("status=nonsense", "since=yesterday", "before=x", "until=9999-12-31"):
         assert "invalid filter" in await page(at, f"/?{query}", status=400)
+    assert "text: write at most 1000 characters" in await page(at, f"/?text={'x' * 1_001}", status=400)
+
+
+async def test_a_store_that_is_away_is_a_page_in_a_browser(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = await serve()
+
+    async def fail(*_: object, **__: object) -> None:
+        raise OperationalError("SELECT 1", None, Exception("gone"))
+
+    monkeypatch.setattr(at.service.store, "list_runs", fail)
+    assert "The store does not answer" in await page(at, "/?text=a", status=503)
 
 
 async def test_paging_lists_every_run_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

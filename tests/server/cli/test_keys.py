@@ -39,6 +39,7 @@ def test_keys_are_created_rotated_revoked_and_listed_without_their_secrets(cli: 
         (["create", "rich", "--usd", "1e300"], "--usd: write a number less than or equal to 1000000000"),
         (["create", "fast", "--requests-per-minute", "9" * 30], "--requests-per-minute: write a number"),
         (["rotate", "nobody"], "no valid key 'nobody'"),
+        (["rotate", "valid", "--grace-seconds", "1e300"], "0 to 7,776,000 s, not 1e+300"),
         (["revoke", "nobody"], "no valid key 'nobody'"),
     ],
 )

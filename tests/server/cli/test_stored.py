@@ -89,6 +89,20 @@ def test_options_filter_the_runs(cli: Cli, kept: str, options: tuple[str, ...], 
     assert [row["id"] for row in json.loads(result.stdout)] == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--text", "x" * 60_000), "--text: write at most 1000 characters"),
+        (("-n", "9" * 20), "less than or equal to 1000000"),
+    ],
+)
+def test_options_beyond_what_a_store_accepts_are_explained(
+    cli: Cli, kept: str, options: tuple[str, ...], message: str
+) -> None:
+    result = cli("runs", "--store", kept, *options)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
 def test_finished_runs_are_exported_as_traces(cli: Cli, kept: str) -> None:
     result = cli("runs", "export", "--store", kept)
 

@@ -194,7 +194,7 @@ def _ignorable_paths(error: ValidationError, value: Any) -> set[Path]:
 
 def _null_paths(error: ValidationError, value: Any) -> set[Path]:
     """Finds the fields that are null where the schema has another type: many clients write null for what is unset."""
-    paths = {_find_path(value, detail["loc"]) for detail in error.errors(include_url=False, include_context=False)}
+    paths = {_existing_path(value, detail["loc"]) for detail in error.errors(include_url=False, include_context=False)}
     return {path for path in paths if path and isinstance(path[-1], str) and _get(value, path) is None}
 
 
@@ -232,7 +232,10 @@ def _find_path(value: Any, loc: Path) -> Path | None:
     if not loc:
         return ()
     key, rest = loc[0], loc[1:]
-    is_present = key in value if isinstance(value, dict) else isinstance(value, list) and isinstance(key, int)
+    if isinstance(value, dict):
+        is_present = key in value
+    else:
+        is_present = isinstance(value, list) and isinstance(key, int) and key < len(value)
     if is_present:
         below = _find_path(value[key], rest)
         if below is not None:

@@ -33,8 +33,7 @@ def parse_search(fields: Mapping[str, str]) -> Search:
             before=_parse_end(fields),
         )
     except ValidationError as error:
-        wrong = first_field_error(error)
-        raise invalid_request(f"The filter {wrong.path!r} is invalid: {wrong.message}.") from None
+        raise invalid_request(f"This search has an invalid filter. {first_field_error(error)}.") from None
     except (ValueError, OverflowError):
         raise invalid_request("This search has an invalid filter. Start a new search.") from None
 
