@@ -11,7 +11,7 @@ from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 from rl_conductor_training.train.config import CurriculumSettings, PlanSettings, WarmStartSettings
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
 from rl_conductor_training.train.setup import TrainingSetup
-from rl_conductor_training.train.warm_start.sft import Lessons, build_examples
+from rl_conductor_training.train.warm_start.sft import Demonstrations, build_examples
 from rl_conductor_training.train.warm_start.sft_data import (
     Demonstration,
     collect_demonstrations,
@@ -104,7 +104,7 @@ def test_an_example_has_the_prompt_of_serving_and_ends_with_the_end_token(
     setup: TrainingSetup, loaded: LoadedModel
 ) -> None:
     examples = build_examples(
-        setup, WarmStartSettings(steps=2, batch=3), loaded, Lessons([plan("What is 6 * 7?", "right")], [])
+        setup, WarmStartSettings(steps=2, batch=3), loaded, Demonstrations([plan("What is 6 * 7?", "right")], [])
     )
     assert len(examples) == 6
     for row in examples:
@@ -119,7 +119,7 @@ def test_each_example_has_its_own_worker_order(setup: TrainingSetup, loaded: Loa
         setup.config.model_copy(update={"curriculum": CurriculumSettings(shuffle=True)}), setup.pool
     )
     examples = build_examples(
-        shuffled, WarmStartSettings(steps=4, batch=4), loaded, Lessons([plan("What is 6 * 7?", "right")], [])
+        shuffled, WarmStartSettings(steps=4, batch=4), loaded, Demonstrations([plan("What is 6 * 7?", "right")], [])
     )
     numbers = [loaded.tokenizer.decode(row.plan).partition("]")[0] for row in examples]
     assert set(numbers) == {"model_id = [0", "model_id = [1"}
@@ -129,6 +129,9 @@ def test_each_example_has_its_own_worker_order(setup: TrainingSetup, loaded: Loa
 def test_the_reasoning_lists_all_roles_and_then_those_of_the_plan(setup: TrainingSetup, loaded: LoadedModel) -> None:
     does = {"wrong": "guess", "right": "solve"}
     examples = build_examples(
-        setup, WarmStartSettings(steps=1, batch=1, thoughts=does), loaded, Lessons([plan("q", "right", "wrong")], [])
+        setup,
+        WarmStartSettings(steps=1, batch=1, thoughts=does),
+        loaded,
+        Demonstrations([plan("q", "right", "wrong")], []),
     )
     assert loaded.tokenizer.decode(examples[0].plan).startswith("0 guess, 1 solve: solve 1, guess 0\nmodel_id = [1, 0]")

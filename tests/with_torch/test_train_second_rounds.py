@@ -15,7 +15,7 @@ from rl_conductor_training.train.policy.model_loading import LoadedModel, load_m
 from rl_conductor_training.train.run_dir import RunDir
 from rl_conductor_training.train.setup import TrainingSetup
 from rl_conductor_training.train.warm_start.second_rounds import SecondRound, collect_second_rounds, endings
-from rl_conductor_training.train.warm_start.sft import Lessons, build_examples, run_warm_start
+from rl_conductor_training.train.warm_start.sft import Demonstrations, build_examples, run_warm_start
 from rl_conductor_training.train.warm_start.sft_data import Demonstration
 
 FORTY_ONE = "What is 6 * 7 - 1?"
@@ -113,7 +113,7 @@ def test_the_examples_of_both_rounds_take_turns_and_those_of_the_second_accept_a
 ) -> None:
     settings = WarmStartSettings(steps=2, batch=4, second_rounds=1)
     more_revisions = [each for each in second_rounds if each.workflow] * 3 + second_rounds
-    examples = build_examples(setup, settings, loaded, Lessons(DEMONSTRATIONS, more_revisions))
+    examples = build_examples(setup, settings, loaded, Demonstrations(DEMONSTRATIONS, more_revisions))
     assert [example.is_second_round for example in examples] == [False, True] * 4
     accepts = [loaded.tokenizer.decode(each.plan).startswith("model_id = []") for each in examples[1::2]]
     assert accepts == [True, False, True, False]
@@ -125,7 +125,7 @@ def test_the_prompt_of_a_second_round_has_the_first_plan_and_its_reply(
     thoughts = {"wrong": "guess", "right": "solve"}
     settings = WarmStartSettings(steps=1, batch=2, second_rounds=1, thoughts=thoughts)
     accepted = [each for each in second_rounds if each.workflow is None and each.question == toy_training.QUESTION]
-    _, example = build_examples(setup, settings, loaded, Lessons(DEMONSTRATIONS, accepted))
+    _, example = build_examples(setup, settings, loaded, Demonstrations(DEMONSTRATIONS, accepted))
     prompt, plan = (loaded.tokenizer.decode(tokens) for tokens in (example.prompt, example.plan))
     assert "0 guess, 1 solve: solve 1\nmodel_id = [1]" in prompt
     assert "42" in prompt.rpartition("model_id = [1]")[2]

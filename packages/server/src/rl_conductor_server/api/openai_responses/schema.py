@@ -9,15 +9,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
-from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
+from rl_conductor.types import JsonFormat, Message, Request, Sampling, Tool, ToolCall
 from rl_conductor_server.api.content import (
-    FILES_BY_CONTENT,
-    ImageDetail,
-    file_part,
-    image_part,
     json_format,
     tool_message,
 )
+from rl_conductor_server.api.openai_responses.input_parts import InputPart, Part
 from rl_conductor_server.api.openai_responses.vendor_items import (
     VENDOR_ITEM_TYPES,
     CustomCall,
@@ -35,7 +32,7 @@ from rl_conductor_server.protocol import (
     UserName,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, tool_type, unsupported
+from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, tool_type
 
 VENDOR_ITEM = "_vendor_item"
 """The tag of all types of `VendorItem`; errors don't show it, see `SENTENCES`."""
@@ -47,67 +44,6 @@ HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
 """Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
 
 # ------------------------------------------------------------------------------------------- input
-
-
-class InputText(Body):
-    """A text part of the input."""
-
-    type: Literal["input_text"]
-    text: str
-
-    def part(self) -> ContentPart:
-        return TextPart(text=self.text)
-
-
-class OutputText(Body):
-    """A text part of an earlier response; extra fields of any server are ignored."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    type: Literal["output_text"]
-    text: str
-
-    def part(self) -> ContentPart:
-        return TextPart(text=self.text)
-
-
-class Refusal(Body):
-    """A refusal in an earlier response."""
-
-    type: Literal["refusal"]
-    refusal: str
-
-    def part(self) -> ContentPart:
-        return TextPart(text=self.refusal)
-
-
-class InputImage(Body):
-    """An image part of the input."""
-
-    type: Literal["input_image"]
-    file_id: Annotated[Any, unsupported(FILES_BY_CONTENT)] = None
-    image_url: str
-    detail: ImageDetail | None = None
-
-    def part(self) -> ContentPart:
-        return image_part(self.image_url, detail=self.detail, param="image_url")
-
-
-class InputFile(Body):
-    """A document part of the input."""
-
-    type: Literal["input_file"]
-    file_id: Annotated[Any, unsupported(FILES_BY_CONTENT)] = None
-    file_url: Annotated[Any, unsupported(FILES_BY_CONTENT)] = None
-    file_data: str
-    filename: str = "document.pdf"
-
-    def part(self) -> ContentPart:
-        return file_part(self.file_data, name=self.filename, param="file_data")
-
-
-InputPart = Annotated[InputText | InputImage | InputFile, Field(discriminator="type")]
-Part = Annotated[InputText | OutputText | Refusal | InputImage | InputFile, Field(discriminator="type")]
 
 
 class MessageItem(Body):

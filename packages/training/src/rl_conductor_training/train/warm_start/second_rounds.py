@@ -100,8 +100,8 @@ class _Runner:
         firsts: list[tuple[PromptInstance, Workflow, Workflow]] = []
         for instance, own in right_plans:
             others = sorted({other for _, other in right_plans if other != own}, key=Workflow.model_dump_json)
-            chosen = rng.sample(others, min(wrong_plans, len(others)))
-            firsts += [(instance, own, workflow) for workflow in (own, *chosen)]
+            from_others = rng.sample(others, min(wrong_plans, len(others)))
+            firsts += [(instance, own, workflow) for workflow in (own, *from_others)]
         scored_plans = self._score("first rounds", [(instance, workflow) for instance, _, workflow in firsts])
         return [
             _Answered(instance, own, scored, scored.round)

@@ -49,7 +49,7 @@ class SftExample(NamedTuple):
     is_second_round: bool = False
 
 
-class Lessons(NamedTuple):
+class Demonstrations(NamedTuple):
     """The demonstrations of both rounds."""
 
     first_rounds: Sequence[Demonstration]
@@ -69,16 +69,16 @@ def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: R
         return read_value(state_file, WarmStartState)
     setup.progress.begin("loading the model")
     loaded = load_model(setup.config.model, dtype=setup.config.weight_dtype)
-    lessons = _load_lessons(setup, settings, run_dir, loaded)
-    trainer = _build_trainer(setup, settings, run_dir, loaded, lessons)
+    demonstrations = _load_demonstrations(setup, settings, run_dir, loaded)
+    trainer = _build_trainer(setup, settings, run_dir, loaded, demonstrations)
     checkpoint = latest_complete_checkpoint(run_dir.warm_start)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     if trainer.state.global_step < settings.steps:
         raise CapReachedError
     trainer.save_model(str(run_dir.warm_start))
     state = WarmStartState(
-        plans=len(lessons.first_rounds),
-        second_rounds=len(lessons.second_rounds),
+        plans=len(demonstrations.first_rounds),
+        second_rounds=len(demonstrations.second_rounds),
         source=str(settings.plans) if settings.plans else f"right plans sampled from the {settings.draw}",
         steps=settings.steps,
         loss=next(logs["loss"] for logs in reversed(trainer.state.log_history) if "loss" in logs),
@@ -90,15 +90,15 @@ def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: R
 
 
 def build_examples(
-    setup: TrainingSetup, settings: WarmStartSettings, loaded: LoadedModel, lessons: Lessons
+    setup: TrainingSetup, settings: WarmStartSettings, loaded: LoadedModel, demonstrations: Demonstrations
 ) -> list[SftExample]:
     """Builds the examples of all steps; each use of a demonstration has a newly sampled pool."""
     size = settings.steps * settings.batch
     recursion = setup.config.recursion
-    share = recursion.share / (1 + recursion.share) if recursion and lessons.second_rounds else 0.0
+    share = recursion.share / (1 + recursion.share) if recursion and demonstrations.second_rounds else 0.0
     is_second = [int((index + 1) * share) > int(index * share) for index in range(size)]
-    first_rounds = _first_round_examples(setup, settings, loaded, lessons.first_rounds, size - sum(is_second))
-    second_rounds = _second_round_examples(setup, settings, loaded, lessons.second_rounds, sum(is_second))
+    first_rounds = _first_round_examples(setup, settings, loaded, demonstrations.first_rounds, size - sum(is_second))
+    second_rounds = _second_round_examples(setup, settings, loaded, demonstrations.second_rounds, sum(is_second))
     return [next(second_rounds if second else first_rounds) for second in is_second]
 
 
@@ -133,22 +133,32 @@ def _second_round_examples(
     kinds = [[each for each in second_rounds if (each.workflow is None) == accepts] for accepts in (True, False)]
     streams = cycle([_repeat_shuffled(kind, rng) for kind in kinds if kind])
     for _ in range(size):
-        lesson = next(next(streams))
-        first_plan = lesson.first.plan.workflow
-        assert first_plan is not None  # it ran
-        pool = _sample_pool(setup, first_plan, lesson.workflow, rng=rng)
-        instance = PromptInstance(Sample(id="", question=lesson.question), pool, setup.config.plan)
-        record = lesson.first.plan.model_copy(update={"text": _plan_text(first_plan, instance, settings.thoughts)})
-        instance = instance.next_round(lesson.first.model_copy(update={"plan": record}))
-        # An accepted plan is the one that is needed, so the reasoning is the same as before it.
-        text = _plan_text(lesson.workflow, instance, settings.thoughts, reasoned=lesson.workflow or first_plan)
-        yield _encode(loaded, instance, text)._replace(is_second_round=True)
+        yield _second_round_example(setup, settings, loaded, next(next(streams)), rng)
 
 
-def _repeat_shuffled(lessons: Sequence[SecondRound], rng: random.Random) -> Iterator[SecondRound]:
-    """Yields all lessons for ever, in a new order each time."""
+def _second_round_example(
+    setup: TrainingSetup,
+    settings: WarmStartSettings,
+    loaded: LoadedModel,
+    demonstration: SecondRound,
+    rng: random.Random,
+) -> SftExample:
+    first, second = demonstration.first, demonstration.workflow
+    assert first.plan.workflow is not None  # it ran
+    pool = _sample_pool(setup, first.plan.workflow, second, rng=rng)
+    instance = PromptInstance(Sample(id="", question=demonstration.question), pool, setup.config.plan)
+    first_text = _plan_text(first.plan.workflow, instance, settings.thoughts)
+    plan = first.plan.model_copy(update={"text": first_text})
+    instance = instance.next_round(first.model_copy(update={"plan": plan}))
+    # An accepted plan is the one that is needed, so the reasoning is the same as before it.
+    text = _plan_text(second, instance, settings.thoughts, reasoned=second or first.plan.workflow)
+    return _encode(loaded, instance, text)._replace(is_second_round=True)
+
+
+def _repeat_shuffled(demonstrations: Sequence[SecondRound], rng: random.Random) -> Iterator[SecondRound]:
+    """Yields the demonstrations for ever, in a new order each time."""
     while True:
-        yield from rng.sample(lessons, len(lessons))
+        yield from rng.sample(demonstrations, len(demonstrations))
 
 
 def _encode(loaded: LoadedModel, instance: PromptInstance, text: str) -> SftExample:
@@ -176,7 +186,9 @@ def _plan_text(
     return render(workflow, instance.space, instance.plan.form, reasoning=reasoning)
 
 
-def _load_lessons(setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir, loaded: LoadedModel) -> Lessons:
+def _load_demonstrations(
+    setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir, loaded: LoadedModel
+) -> Demonstrations:
     """Collects demonstrations in the main process, into files from which an interrupted run resumes.
 
     Raises:
@@ -198,7 +210,7 @@ def _load_lessons(setup: TrainingSetup, settings: WarmStartSettings, run_dir: Ru
     if any(gather_object([is_over])):
         raise CapReachedError
     second_rounds = read_lines(second_file, SecondRound) if settings.second_rounds else []
-    return Lessons(read_lines(first_file, Demonstration), second_rounds)
+    return Demonstrations(read_lines(first_file, Demonstration), second_rounds)
 
 
 def _build_trainer(
@@ -206,16 +218,16 @@ def _build_trainer(
     settings: WarmStartSettings,
     run_dir: RunDir,
     loaded: LoadedModel,
-    lessons: Lessons,
+    demonstrations: Demonstrations,
 ) -> _SftTrainer:
     config, lora = setup.config, lora_config(setup.config)
     instance = setup.prompt_instances(1)[0]
     trainer = _SftTrainer(
-        grammars=compile_round_grammars(loaded, instance, has_second_round=bool(lessons.second_rounds)),
+        grammars=compile_round_grammars(loaded, instance, has_second_round=bool(demonstrations.second_rounds)),
         chunk=config.grpo.loss_chunk,
         model=get_peft_model(loaded.model, lora) if lora else loaded.model,
         processing_class=loaded.tokenizer,
-        train_dataset=build_examples(setup, settings, loaded, lessons),
+        train_dataset=build_examples(setup, settings, loaded, demonstrations),
         data_collator=_collate,
         args=_training_arguments(config, settings, run_dir),
     )
