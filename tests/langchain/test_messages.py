@@ -340,3 +340,23 @@ def test_a_choice_of_tool_is_read_in_every_spelling(theirs: Any, ours: str) -> N
 def test_a_choice_of_a_tool_that_is_not_there_is_refused() -> None:
     with pytest.raises(ConfigError, match="tool_choice is 'later'; write 'auto', 'any', 'none' or one of now"):
         core_tool_choice("later", [Tool(name="now")])
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "bedrock_converse"])
+def test_plain_texts_beside_blocks_are_read(provider: str) -> None:
+    content: list[Any] = ["My name is Bob.", {"type": "text", "text": " Yours?"}]
+    message = AIMessage(content, response_metadata={"model_provider": provider})
+    assert core_message(message).text == message.text == "My name is Bob. Yours?"
+
+
+@pytest.mark.parametrize("lifetime", ["ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"])
+def test_writes_to_anthropics_cache_are_counted_by_their_lifetime(lifetime: str) -> None:
+    details = {"cache_read": 0, "cache_creation": 0, lifetime: 70}
+    usage: Any = {"input_tokens": 100, "output_tokens": 1, "total_tokens": 101, "input_token_details": details}
+    assert core_usage(usage).cache_write_tokens == 70
+
+
+def test_a_hit_of_langchains_cache_is_a_cached_call() -> None:
+    usage: Any = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5, "total_cost": 0}
+    completion = core_completion(AIMessage("Hi", usage_metadata=usage), model="openai:gpt", price=FREE)
+    assert completion.usage == Usage(input_tokens=3, output_tokens=2, calls=1, cached_calls=1)

@@ -224,3 +224,22 @@ def test_dicts_from_a_worker_that_uses_a_tool_call_are_streamed_in_parts(other_v
 def test_bound_options_reach_calls_with_a_schema(vendor: Vendor) -> None:
     conductor(openai_chat(vendor).bind(user="me")).with_structured_output(Place).invoke(QUESTION)
     assert vendor.last.body["user"] == "me"
+
+
+# --------------------------------------------------------------- services that ignore the JSON option
+
+
+def test_a_plan_after_other_words_is_read_as_from_the_core_adapter(make_worker: Callable[[str], Any]) -> None:
+    workers = {"a": ScriptedModel("A draft."), "b": ScriptedModel("An answer.")}
+    chat = ChatConductor(workers, planner=make_worker("chatty"))
+    reply = chat.invoke("hi")
+    planned = reply.response_metadata["conductor"]["rounds"][0]["plan"]
+    assert (reply.text, planned["source"], planned["errors"]) == ("An answer.", "planner", [])
+
+
+def test_a_reply_that_is_not_the_requested_json_is_paid(vendor: Vendor) -> None:
+    wordy = ChatOpenAI(model="wordy", base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=0)
+    with pytest.raises(RunError) as failed:
+        conductor(wordy).with_structured_output(CLOSED).invoke(QUESTION)
+    calls = [call for call in failed.value.trace.calls() if call.worker == "writer"]
+    assert [call.usage.total_tokens for call in calls] == [COUNTS.input + COUNTS.output] * len(calls)

@@ -82,6 +82,10 @@ def _reply(seen: Seen) -> Said:
     assert isinstance(seen, Asked)
     if seen.scenario == "truncating":
         return Said(pieces=(TRUNCATED_JSON[:5], TRUNCATED_JSON[5:]), finish="length", counts=COUNTS)
+    if seen.scenario == "chatty":
+        return Said(pieces=("Sure! Here it is:\n", json.dumps(PLAN)), counts=COUNTS)
+    if seen.scenario == "wordy":
+        return Said(pieces=("I'd rather", " not."), counts=COUNTS)
     if seen.schema is not None:
         text = json.dumps(_filled(seen.schema, seen.text))
         return Said(pieces=(text[:-5], text[-5:]), counts=COUNTS)

@@ -204,3 +204,10 @@ def test_choosing_an_unknown_tool_is_an_error() -> None:
 def test_a_malformed_tool_is_an_error() -> None:
     with pytest.raises(ConfigError, match="to_openai_tool"):
         core_tool({"name": "look"})
+
+
+def test_labels_stay_beside_their_images() -> None:
+    first, second = ImagePart(url="https://a/1.png"), ImagePart(url="https://a/2.png")
+    content = (TextPart(text="A:"), first, TextPart(text="B"), TextPart(text=":"), second, TextPart(text="Which?"))
+    blocks = chat_message(Message(role="user", content=content)).blocks
+    assert [getattr(block, "text", None) for block in blocks] == ["A:", None, "B:", None, "Which?"]

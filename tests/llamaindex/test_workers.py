@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,15 @@ import llama_index.core
 import pytest
 import tiktoken
 from llama_index.core import Settings, SummaryIndex
-from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    CompletionResponseGen,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+)
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.rate_limiter import BaseRateLimiter
 from llama_index.core.tools import RetrieverTool
@@ -26,7 +35,7 @@ from llamaindex.ollama_server import ollama
 from llamaindex.scripts import EchoLLM, conductor, plan, planner, response_text, user_messages
 from rl_conductor import Limits, Message, ModelError, Policy, Price, Request, RunError, Sampling, ScriptedModel, Tool
 from rl_conductor.errors import AuthenticationError, BadRequestError, ContextLengthError, RateLimitError
-from rl_conductor.types import Delta
+from rl_conductor.types import Delta, ImagePart, ReasoningPart
 
 LOOK = Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {"at": {}}})
 LOOK_CALL = {"tool_calls": [{"function": {"name": "look", "arguments": {"at": "the sky"}}}]}
@@ -379,3 +388,29 @@ def test_an_entry_with_an_object_is_serialised_as_its_class() -> None:
     llm = Conductor({"a": {"model": EchoLLM(), "description": "Echoes."}}, planner=planner())
 
     assert llm.to_dict()["workers"] == {"a": {"object": "EchoLLM"}}
+
+
+class ThinkingEchoLLM(EchoLLM):
+    """Signs its thoughts, as Claude does."""
+
+    @override
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        thoughts = [ThinkingBlock(content=text, additional_information={"signature": "sig"}) for text in ("Hm.", None)]
+        return ChatResponse(message=ChatMessage(role="assistant", blocks=[*thoughts, TextBlock(text="Yes.")]))
+
+
+async def test_the_signature_of_reasoning_is_kept_for_its_vendor() -> None:
+    completion = await LLMModel(ThinkingEchoLLM()).complete(question())
+    signed = [part for part in completion.message.content if isinstance(part, ReasoningPart)]
+    assert signed == [ReasoningPart(text="Hm.", signature="sig"), ReasoningPart(text="", signature="sig")]
+
+
+async def test_images_of_a_conversation_are_not_fetched_to_count_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*_: object, **__: object) -> None:
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr(ImageBlock, "resolve_image", fetch)
+    request = Request(messages=(Message.user("What is it?", ImagePart(url="http://10.0.0.1/internal.png")),))
+    seeing = LLMModel(SilentEchoLLM())
+    seeing.capabilities = seeing.capabilities.model_copy(update={"images": True})
+    assert (await seeing.complete(request)).text == "An echo."

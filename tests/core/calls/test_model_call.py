@@ -152,6 +152,18 @@ async def test_an_empty_reply_costs_what_the_vendor_says() -> None:
     assert (call.outcome, call.usage.cost, budget.spent.usd) == ("error", Decimal("0.25"), Decimal("0.25"))
 
 
+async def test_a_reply_that_its_adapter_rejects_costs_what_the_vendor_says() -> None:
+    usage = Usage(input_tokens=1_000, output_tokens=500)
+    rejected = BadResponseError("not the requested JSON", model="m", usage=usage)
+
+    failure, (call,), budget = await ask(ScriptedModel([rejected], price=PRICE), retries=0)
+
+    assert failure is rejected
+    cost = PRICE.cost(input_tokens=1_000, output_tokens=500)
+    assert (call.usage.cost, call.usage.total_tokens, call.usage.unpriced_calls) == (cost, 1_500, 0)
+    assert (budget.spent.usd, budget.spent.tokens) == (cost, 1_500)
+
+
 async def test_a_failure_of_this_process_is_retried_even_without_retries() -> None:
     failure = ModelError("bound to another event loop", model="m", retryable=True)
     failure.min_retries = 1

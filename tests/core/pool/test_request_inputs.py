@@ -58,7 +58,7 @@ def test_without_a_choice_everything_stays() -> None:
     assert select_inputs(CONVERSATION, None) == CONVERSATION
     assert select_inputs(CONVERSATION, names(CONVERSATION)) == CONVERSATION
     assert select_inputs([Message.assistant("Hi.")], []) == (Message.assistant("Hi."),)
-    assert select_question(CONVERSATION, None) == "Compare them." + LONG + "short"
+    assert select_question(CONVERSATION, None) == f"Compare them.\n[image 2]\n[file 1]\n{LONG}\nshort"
     assert select_question([Message.assistant("Hi.")], []) == ""
 
 
@@ -86,4 +86,20 @@ def test_an_attachment_is_removed_from_a_turn_that_stays() -> None:
 
 @pytest.mark.parametrize(("inputs", "expected"), [(["text 1"], LONG), ([], "[text 1 is not shown to this step]")])
 def test_long_texts_of_the_question_can_be_left_out(inputs: list[str], expected: str) -> None:
-    assert select_question(CONVERSATION, inputs) == f"Compare them.{expected}short"
+    assert select_question(CONVERSATION, inputs) == f"Compare them.\n[image 2]\n[file 1]\n{expected}\nshort"
+
+
+def test_names_mark_the_places_of_images_between_texts() -> None:
+    labels = [TextPart(text=text) for text in ("Picture A:", "Picture B:", "Which is older?")]
+    message = Message(role="user", content=(labels[0], IMAGE, labels[1], OTHER, labels[2]))
+    assert select_question([message], None) == "Picture A:\n[image 1]\nPicture B:\n[image 2]\nWhich is older?"
+    earlier = Message.user("Look at this.", IMAGE)
+    assert "[image 2]" in select_question([earlier, message], None), "names count all of the conversation"
+    assert select_question([Message.user("What is it?", IMAGE)], None) == "What is it?", "it is not between texts"
+    assert select_question([Message(role="user", content=(IMAGE, labels[2]))], None) == "Which is older?"
+
+
+def test_texts_of_one_message_do_not_run_into_each_other() -> None:
+    texts = ("First ends.", "Second starts.", " Third", "\nFourth.")
+    message = Message(role="user", content=tuple(TextPart(text=text) for text in texts))
+    assert select_question([message], None) == "First ends.\nSecond starts. Third\nFourth."

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from rl_conductor.trace.checks import GuardrailCheck
     from rl_conductor.trace.trace import Trace
+    from rl_conductor.types import Usage
 
 
 class ConductorError(Exception):
@@ -75,7 +76,8 @@ class LimitError(ConductorError):
 class ModelError(ConductorError):
     """A call to a language model failed.
 
-    `status` is the HTTP status where there was one, `retry_after` the seconds that the vendor asks to wait.
+    `status` is the HTTP status where there was one, `retry_after` the seconds that the vendor asks to wait, and `usage`
+    that of a reply which can't be used.
     """
 
     retryable_by_default = False
@@ -90,9 +92,11 @@ class ModelError(ConductorError):
         status: int | None = None,
         retryable: bool | None = None,
         retry_after: float | None = None,
+        usage: Usage | None = None,
     ) -> None:
         super().__init__(message)
         self.model = model
+        self.usage = usage
         self.status = status
         self.retryable = self.retryable_by_default if retryable is None else retryable
         self.retry_after = retry_after

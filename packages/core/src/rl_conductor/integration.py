@@ -21,11 +21,13 @@ from rl_conductor.calls.scope import current_scope
 from rl_conductor.models.openai.wire import is_strict_schema, refusal
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
+from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
 from rl_conductor.pool.pool_file import WorkerEntry, worker_from
 from rl_conductor.pool.worker_prompt import prompt_in, subtask_in
 from rl_conductor.types.completions import parse_finish_reason
 
 __all__ = [
+    "PLAN_FORMAT_NAME",
     "FieldError",
     "Reservation",
     "WorkerEntry",

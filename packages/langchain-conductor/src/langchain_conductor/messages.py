@@ -58,6 +58,9 @@ REFUSAL = "refusal"
 OPENAI_ROLE_KEY = "__openai_role__"
 """LangChain's key, in the `additional_kwargs` of a system message, for OpenAI's role `developer`."""
 
+CACHE_WRITE_DETAILS = ("cache_creation", "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+"""Names of tokens written to a vendor's cache. Anthropic's package sets either the first one or those by lifetime."""
+
 INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 """Characters that vendors do not accept in the names of tools and schemas."""
 MAX_NAME_LENGTH = 64
@@ -120,10 +123,18 @@ def core_completion(message: AIMessage, *, model: str, price: Price | None) -> C
         reply = reply.model_copy(update={"content": (*reply.content, TextPart(text=refusal))})
     return Completion(
         message=reply,
-        usage=priced(core_usage(message.usage_metadata), price if message.usage_metadata else None),
+        usage=reply_usage(message, price),
         finish_reason="content_filter" if refusal else finish_reason(message),
         model=str(metadata.get("model_name") or metadata.get("model") or model),
     )
+
+
+def reply_usage(message: AIMessage, price: Price | None) -> Usage:
+    """Converts the token counts of a reply, with its cost if they and the price are known."""
+    usage = priced(core_usage(message.usage_metadata), price if message.usage_metadata else None)
+    counts = cast("Mapping[str, Any]", message.usage_metadata or {})
+    is_cached = counts.get("total_cost") == 0  # as LangChain's caches mark a hit
+    return usage.model_copy(update={"cached_calls": usage.calls}) if is_cached else usage
 
 
 def refusal_text(message: AIMessage) -> str:
@@ -148,7 +159,8 @@ def core_usage(usage: UsageMetadata | None) -> Usage:
     input_tokens, output_tokens = max(usage["input_tokens"], 0), max(usage["output_tokens"], 0)
     details = usage.get("input_token_details", {})
     cached_tokens = max(min(details.get("cache_read") or 0, input_tokens), 0)
-    cache_write_tokens = max(min(details.get("cache_creation") or 0, input_tokens - cached_tokens), 0)
+    written = sum(cast("int", details.get(name) or 0) for name in CACHE_WRITE_DETAILS)
+    cache_write_tokens = max(min(written, input_tokens - cached_tokens), 0)
     reasoning_tokens = usage.get("output_token_details", {}).get("reasoning") or 0
     return Usage(
         input_tokens=input_tokens,
@@ -223,6 +235,9 @@ def _core_calls(message: AIMessage) -> Iterator[ToolCall]:
 
 def _parts(message: BaseMessage) -> Iterator[ContentPart]:
     """Converts the content blocks, without tool calls and without vendors' own blocks in replies."""
+    if isinstance(message, AIMessage) and isinstance(message.content, list):  # LangChain's translators omit plain texts
+        blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in message.content]
+        message = message.model_copy(update={"content": blocks})
     for block in cast("list[dict[str, Any]]", message.content_blocks):
         match block:
             case {"type": "text" | "text-plain", "text": str(text)}:

@@ -129,7 +129,9 @@ class Attempt:
                 except Exception as error:
                     self._raise_translated(error)
         except ModelError as error:
-            if reservation is not None and self._was_refused(error):
+            if error.usage is not None:
+                self._commit(error.usage, reservation)
+            elif reservation is not None and self._was_refused(error):
                 reservation.refund()
             raise
         finally:
@@ -137,12 +139,19 @@ class Attempt:
             max_reply_chars.reset(reply_chars)
         if reader is not None:
             completion = reader.split(completion, learn=self.request.response_format is None)
-        if not completion.usage.calls:  # a model of the user's own
-            completion = completion.model_copy(update={"usage": priced(completion.usage, self.model.price)})
-        self.usage = completion.usage
-        if reservation is not None:
-            reservation.commit(completion.usage)
+        usage = self._commit(completion.usage, reservation)
+        if usage is not completion.usage:
+            completion = completion.model_copy(update={"usage": usage})
         return checked(_without_unknown_tools(completion, self.request))
+
+    def _commit(self, usage: Usage, reservation: Reservation | None) -> Usage:
+        """Charges the usage of a reply, and returns it with a price."""
+        if not usage.calls:  # a model of the user's own
+            usage = priced(usage, self.model.price)
+        self.usage = usage
+        if reservation is not None:
+            reservation.commit(usage)
+        return usage
 
     def _timeout_error(self) -> ModelTimeoutError:
         message = f"{self.model.name} gave no answer within {self.request.timeout:g} s"

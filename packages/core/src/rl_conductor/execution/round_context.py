@@ -9,7 +9,7 @@ from functools import cached_property
 
 from rl_conductor.calls.context import RunContext
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.worker_prompt import prompt_in
+from rl_conductor.pool.request_inputs import select_question
 from rl_conductor.trace.trace import Round, StepResult
 from rl_conductor.types import Request
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
@@ -59,7 +59,7 @@ class RoundContext:
     @cached_property
     def question(self) -> str:
         """The text of the last user message."""
-        return prompt_in(self.request.messages)
+        return select_question(self.request.messages, None)
 
     async def replies(self, access: Collection[int]) -> list[StepResult]:
         """Waits for the steps in `access` and returns their results."""

@@ -218,13 +218,13 @@ def checked(completion: Completion) -> Completion:
     model = completion.model
     if completion.finish_reason == "length":
         why = "it ran out of output tokens before it wrote any answer; raise max_tokens"
-        raise OutputLimitError(f"{model}: {why}", model=model)
+        raise OutputLimitError(f"{model}: {why}", model=model, usage=completion.usage)
     if completion.finish_reason == "content_filter":
         why = "the vendor's content filter withheld the answer"
-        raise BadResponseError(f"{model}: {why}", model=model, retryable=False)
+        raise BadResponseError(f"{model}: {why}", model=model, retryable=False, usage=completion.usage)
     only_reasoning = any(isinstance(part, ReasoningPart) for part in completion.message.content)
     why = "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty"
-    raise BadResponseError(f"{model}: {why}", model=model)
+    raise BadResponseError(f"{model}: {why}", model=model, usage=completion.usage)
 
 
 async def collect(deltas: AsyncIterator[Delta]) -> Completion:

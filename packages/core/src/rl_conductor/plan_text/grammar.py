@@ -25,6 +25,8 @@ from rl_conductor.plan_text.json_schema import plan_schema
 from rl_conductor.types import Grammar, JsonFormat
 from rl_conductor.workflow.workflow import PlanSpace
 
+PLAN_FORMAT_NAME = "plan"
+"""Name of the JSON format of plans; adapters return a reply to such a request as it is, since its parser repairs it."""
 REASONING_CHARS = 300
 """Maximum length of the reasoning before a plan, so that a model that doesn't stop still reaches the plan."""
 MAX_STATES = 30_000
@@ -32,7 +34,7 @@ MAX_STATES = 30_000
 MAX_STEPS = 12
 """Maximum steps of a grammar: the subsets of earlier steps double with each step."""
 
-__all__ = ["REASONING_CHARS", "GrammarTooLarge", "constraint"]
+__all__ = ["PLAN_FORMAT_NAME", "REASONING_CHARS", "GrammarTooLarge", "constraint"]
 
 
 def constraint(
@@ -102,7 +104,7 @@ def _create_constraint(
     if not space.choices:
         raise ConfigError(f"no plan is possible: no worker of the roster ({', '.join(space.roster)}) is allowed")
     if form == "object":
-        return JsonFormat(name="plan", json_schema=plan_schema(space, array_bounds=array_bounds))
+        return JsonFormat(name=PLAN_FORMAT_NAME, json_schema=plan_schema(space, array_bounds=array_bounds))
     if space.max_steps > MAX_STEPS:
         raise GrammarTooLarge(f"plans of up to {space.max_steps} steps; a grammar is written for at most {MAX_STEPS}")
     return Grammar(gbnf=_Writer(space).write(form, reasoning_chars, counted))

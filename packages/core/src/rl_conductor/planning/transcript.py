@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from rl_conductor.pool.request_inputs import input_parts
+from rl_conductor.pool.request_inputs import input_parts, marked_text
 from rl_conductor.text.delimiters import compute_nonce, delimit
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import FilePart, ImagePart, Message, TextPart
@@ -100,10 +100,15 @@ def _message_text(index: int, message: Message, names: Mapping[tuple[int, int | 
         for position, part in enumerate(message.content)
         if isinstance(part, ImagePart | FilePart)
     ]
-    text = "".join(
-        f"\n[{names[index, position]}]\n{part.text}" if (index, position) in names else part.text
-        for position, part in enumerate(message.content)
-        if isinstance(part, TextPart)
-    )
+    if message.role == "user":
+        own_names = {position: name for (turn, position), name in names.items() if turn == index}
+        titled: dict[int | None, str] = {
+            position: f"\n[{own_names[position]}]\n{part.text}"
+            for position, part in enumerate(message.content)
+            if isinstance(part, TextPart) and position in own_names
+        }
+        text = marked_text(message, own_names, titled)
+    else:
+        text = message.text
     tool_calls = [f"[calls {call.name} with {call.arguments}]" for call in message.tool_calls]
     return "\n".join([text, *attachments, *tool_calls])

@@ -10,8 +10,9 @@ The system prompt and the rest of the last message are shown to every step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from rl_conductor.pool.worker_prompt import last_user
 from rl_conductor.types import FilePart, ImagePart, Message, TextPart
@@ -65,18 +66,49 @@ def offered_inputs(parts: Sequence[InputPart]) -> tuple[str, ...]:
 
 
 def select_question(messages: Sequence[Message], names: Collection[str] | None) -> str:
-    """Returns the text of the last user message, with placeholders for text parts that `names` does not contain."""
+    """Returns the text of the last user message, with placeholders for text parts that `names` does not contain.
+
+    Names of images and files mark their places if some are between texts, because prompts have them after the text.
+    """
     last = last_user(messages)
     if last is None:
         return ""
-    if names is None:
-        return messages[last].text
-    hidden = {part.part: part.name for part in input_parts(messages) if part.message == last and part.name not in names}
-    return "".join(
-        HIDDEN_TEXT.format(name=hidden[position]) if position in hidden else part.text
-        for position, part in enumerate(messages[last].content)
-        if isinstance(part, TextPart)
-    )
+    message = messages[last]
+    if len(message.content) == 1:
+        return message.text
+    own_names = {part.part: part.name for part in input_parts(messages) if part.message == last}
+    placeholders = {
+        position: HIDDEN_TEXT.format(name=name)
+        for position, name in own_names.items()
+        if names is not None and name not in names and isinstance(message.content[position or 0], TextPart)
+    }
+    return marked_text(message, own_names, placeholders)
+
+
+def marked_text(
+    message: Message, names: Mapping[int | None, str], replaced: Mapping[int | None, str] = MappingProxyType({})
+) -> str:
+    """Joins the text parts of a user's message; if images or files are between them, names in brackets mark the places.
+
+    Args:
+        message: the message.
+        names: names of its parts by position.
+        replaced: texts that replace those of parts, by position.
+    """
+    content = message.content
+    texts = [position for position, part in enumerate(content) if isinstance(part, TextPart)]
+    is_marked = bool(texts) and any(isinstance(part, ImagePart | FilePart) for part in content[texts[0] : texts[-1]])
+    text = ""
+    for position, part in enumerate(content[: texts[-1] + 1] if texts else ()):
+        if isinstance(part, TextPart):
+            piece = replaced.get(position, part.text)
+        elif is_marked and isinstance(part, ImagePart | FilePart):
+            piece = f"[{names.get(position, part.type)}]"
+        else:
+            continue
+        is_joined = not text or not piece or text[-1].isspace() or piece[0].isspace()
+        text += piece if is_joined else f"\n{piece}"
+    return text
 
 
 def select_inputs(messages: Sequence[Message], names: Collection[str] | None) -> tuple[Message, ...]:

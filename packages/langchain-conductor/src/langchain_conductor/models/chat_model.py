@@ -132,7 +132,7 @@ class ChatModel:
             outputs.append(output)
             if piece := pieces.add(output):
                 yield Delta(text=piece)
-        reply = json_reply(join_chunks(outputs), self.name)
+        reply = self._json_reply(join_chunks(outputs), response_format)
         completion = self._to_completion(with_text(reply, pieces.text) if pieces.text else reply)
         yield Delta(text="" if pieces.text else completion.text, completion=completion)
 
@@ -150,6 +150,9 @@ class ChatModel:
                         raise
                     if not has_chunks:
                         yield reply
+
+    def _json_reply(self, output: Any, response_format: JsonFormat) -> AIMessage:
+        return json_reply(output, response_format, model=self.name, price=self.price)
 
     def _to_completion(self, reply: AIMessage) -> Completion:
         with translate_errors(self.name, self.chat):
@@ -194,7 +197,7 @@ class ChatModel:
         except Exception as error:
             if (output := truncated_reply(error)) is None:
                 raise
-        return json_reply(output, self.name)
+        return self._json_reply(output, response_format)
 
     async def _call_tool_or_answer_json(self, request: Request, response_format: JsonFormat) -> AIMessage:
         """Offers the answer's schema as one more tool, since few vendors accept tools and a schema together."""
@@ -207,7 +210,7 @@ class ChatModel:
         calls = [call for call in reply.tool_calls if call["name"] != answer.name]
         if calls:  # an answer in the same reply was written before the results of these calls were known
             return reply.model_copy(update={"tool_calls": calls})
-        return json_reply(reply, self.name)
+        return self._json_reply(reply, response_format)
 
 
 def _strict_option(chat: BaseChatModel, tools: Sequence[Tool]) -> dict[str, Any]:

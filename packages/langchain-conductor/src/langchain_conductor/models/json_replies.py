@@ -17,11 +17,11 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.utils.json import parse_json_markdown
 
-from langchain_conductor.messages import finish_reason, refusal_text, vendor_safe_name
+from langchain_conductor.messages import finish_reason, refusal_text, reply_usage, vendor_safe_name
 from langchain_conductor.models.chat_wrappers import find_chat_models
 from rl_conductor.errors import BadResponseError
-from rl_conductor.integration import is_strict_schema
-from rl_conductor.types import JsonFormat
+from rl_conductor.integration import PLAN_FORMAT_NAME, is_strict_schema
+from rl_conductor.types import JsonFormat, Price
 
 
 def request_json(chat: BaseChatModel, response_format: JsonFormat) -> Runnable[Any, Any]:
@@ -63,8 +63,8 @@ class JsonPieces:
         return piece
 
 
-def json_reply(output: Any, model: str) -> AIMessage:
-    """Returns the reply with its JSON as the text.
+def json_reply(output: Any, response_format: JsonFormat, *, model: str, price: Price | None) -> AIMessage:
+    """Returns the reply with its JSON as the text; a plan as it was written, because the planner parses more than JSON.
 
     Raises:
         BadResponseError: the reply contains no JSON.
@@ -81,7 +81,10 @@ def json_reply(output: Any, model: str) -> AIMessage:
     try:
         value = output.tool_calls[0]["args"] if output.tool_calls else parse_json_markdown(str(output.text))
     except ValueError as error:
-        raise BadResponseError(f"{model}: the reply is not the requested JSON: {error}", model=model) from None
+        if response_format.name == PLAN_FORMAT_NAME:
+            return output
+        message = f"{model}: the reply is not the requested JSON: {error}"
+        raise BadResponseError(message, model=model, usage=reply_usage(output, price)) from None
     return with_text(output, _dump(value))
 
 

@@ -15,7 +15,15 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ChatResponseAsyncGen, ThinkingBlock
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    ContentBlock,
+    DocumentBlock,
+    ImageBlock,
+    ThinkingBlock,
+)
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.callbacks.schema import EventPayload
 from llama_index.core.callbacks.token_counting import get_llm_token_counts, get_tokens_from_response
@@ -36,11 +44,11 @@ from rl_conductor.integration import (
     stream_async_or_sync,
 )
 from rl_conductor.models.base import checked, priced, require
-from rl_conductor.types import Delta, JsonFormat, ReasoningPart, TextPart, ToolCall
+from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
 
 from .async_support import inherits_method
 from .errors import translate_errors
-from .messages import chat_message
+from .messages import chat_message, core_reasoning
 
 log = logging.getLogger("llama_index.llms.conductor")
 
@@ -134,7 +142,9 @@ class LLMModel:
 
     def _message(self, response: ChatResponse) -> Message:
         message = response.message
-        thinking = [block.content for block in message.blocks if isinstance(block, ThinkingBlock) and block.content]
+        thinking = [
+            part for block in message.blocks if isinstance(block, ThinkingBlock) for part in core_reasoning(block)
+        ]
         content = message.content or _refusal(response)
         text = [TextPart(text=content)] if content else []
         calls: list[ToolCall] = []
@@ -146,7 +156,7 @@ class LLMModel:
                 calls.append(ToolCall(id=call_id, name=call.tool_name, arguments=json.dumps(call.tool_kwargs)))
         return Message(
             role="assistant",
-            content=(*(ReasoningPart(text=reasoning) for reasoning in thinking), *text),
+            content=(*thinking, *text),
             tool_calls=tuple(calls),
         )
 
@@ -154,9 +164,11 @@ class LLMModel:
 def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
     """Reads the usage that the response reports, or estimates it with LlamaIndex's token counter.
 
-    Its tokenizer may have to be downloaded. If that fails, the usage is unknown, but the reply is not lost.
+    Its tokenizer may have to be downloaded. If that fails, the usage is unknown, but the reply is not lost. Images and
+    documents are not counted: the counter would fetch them, from any address that a conversation names.
     """
-    payload: dict[str, Any] = {EventPayload.MESSAGES: messages, EventPayload.RESPONSE: response}
+    texts = [message.model_copy(update={"blocks": _text_blocks(message)}) for message in messages]
+    payload: dict[str, Any] = {EventPayload.MESSAGES: texts, EventPayload.RESPONSE: response}
     try:
         counts = get_llm_token_counts(TokenCounter(), payload)
     except OSError as error:
@@ -164,6 +176,10 @@ def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
         input_tokens, output_tokens = get_tokens_from_response(response)
         return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
     return Usage(input_tokens=counts.prompt_token_count, output_tokens=counts.completion_token_count)
+
+
+def _text_blocks(message: ChatMessage) -> list[ContentBlock]:
+    return [block for block in message.blocks if not isinstance(block, ImageBlock | DocumentBlock)]
 
 
 def _finish_reason(response: ChatResponse) -> str:

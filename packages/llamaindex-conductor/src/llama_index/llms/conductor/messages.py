@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any, Literal, get_args
 
 from llama_index.core.base.llms.types import (
@@ -106,13 +107,13 @@ def _parts(blocks: Iterable[ContentBlock]) -> Iterator[ContentPart]:
                 yield _image(block)
             case DocumentBlock():
                 yield _file(block)
-            case ThinkingBlock(content=str(reasoning)):
-                yield ReasoningPart(text=reasoning, signature=_signature(block))
+            case ThinkingBlock():
+                yield from core_reasoning(block)
             case CitableBlock():
                 yield from _parts(block.content)
             case CitationBlock():
                 yield from _parts([block.cited_content])
-            case ToolCallBlock() | CachePoint() | ThinkingBlock():
+            case ToolCallBlock() | CachePoint():
                 pass  # calls are a field of their own; the others do not affect the answer
             case _:
                 raise ConfigError(f"unsupported content block {type(block).__name__}; use text, images or documents")
@@ -139,9 +140,12 @@ def _file(block: DocumentBlock) -> FilePart:
     )
 
 
-def _signature(block: ThinkingBlock) -> str | None:
+def core_reasoning(block: ThinkingBlock) -> Iterator[ReasoningPart]:
+    """Converts reasoning with its signature, without which Anthropic does not accept it back."""
     signature = block.additional_information.get("signature")
-    return signature if isinstance(signature, str) else None
+    signature = signature if isinstance(signature, str) and signature else None
+    if block.content or signature:
+        yield ReasoningPart(text=block.content or "", signature=signature)
 
 
 def _calls(message: ChatMessage) -> tuple[ToolCall, ...]:
@@ -179,10 +183,7 @@ def _continuation(message: ChatMessage) -> Continuation | None:
 def chat_message(message: Message) -> ChatMessage:
     """Converts a message of the core."""
     kwargs = {} if message.tool_call_id is None else {"tool_call_id": message.tool_call_id}
-    blocks = [_block(part) for part in message.content if not isinstance(part, TextPart)]
-    if message.text:  # as one block, because LlamaIndex joins several with line breaks
-        blocks.append(TextBlock(text=message.text))
-    blocks += [_call_block(call) for call in message.tool_calls]
+    blocks = [*_blocks(message), *(_call_block(call) for call in message.tool_calls)]
     return ChatMessage(role=MessageRole(message.role), blocks=blocks, additional_kwargs=kwargs)
 
 
@@ -208,6 +209,15 @@ def keep_first_call(message: ChatMessage) -> ChatMessage:
         kwargs["tool_calls"] = kwargs["tool_calls"][:1]
     blocks = [block for block in message.blocks if block not in calls[1:]]
     return message.model_copy(update={"blocks": blocks, "additional_kwargs": kwargs})
+
+
+def _blocks(message: Message) -> Iterator[ContentBlock]:
+    """Converts the parts in order; adjacent texts become one block, as LlamaIndex joins several by line breaks."""
+    for is_text, parts in groupby(message.content, key=lambda part: isinstance(part, TextPart)):
+        if not is_text:
+            yield from (_block(part) for part in parts if not isinstance(part, TextPart))
+        elif text := "".join(part.text for part in parts if isinstance(part, TextPart)):
+            yield TextBlock(text=text)
 
 
 def _block(part: ReasoningPart | ImagePart | FilePart) -> ContentBlock:
