@@ -8,8 +8,10 @@ from decimal import Decimal
 
 import pytest
 from genai_prices import Usage, calc_price
+from pydantic import ValidationError
 
 from rl_conductor.models.prices import price_of
+from rl_conductor.types import Price
 
 TOKENS = [
     *((0, 0, 0, 0), (1000, 400, 500, 300), (100_000, 0, 0, 1), (100_001, 50_000, 1, 1)),
@@ -65,3 +67,9 @@ def test_a_model_that_is_not_paid_by_tokens_has_no_price() -> None:
 def test_price_data_is_loaded_only_when_a_price_is_asked() -> None:
     code = "import sys, rl_conductor.models.prices; assert 'genai_prices' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("rate", ["input", "output", "cached_input", "cache_write", "per_call"])
+def test_a_negative_rate_is_rejected(rate: str) -> None:
+    with pytest.raises(ValidationError, match=f"{rate}\n.*greater than or equal to 0"):
+        Price.model_validate({"input": 1, "output": 1, rate: -1})

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rl_conductor import Conductor, ConfigError, LimitError, Limits, ScriptedModel, Worker, WorkerPool
+from rl_conductor import Conductor, ConfigError, LimitError, Limits, ModelError, ScriptedModel, Worker, WorkerPool
 from rl_conductor.models.cached import stored_usage
+from rl_conductor.scoring import Score
 from rl_conductor.types import FREE, Price
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
+from rl_conductor_training.tasks import Sample
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
 
 learn = partial(run_learn, settings=LearnSettings(max_steps=2))
@@ -266,3 +269,35 @@ async def test_a_cap_in_dollars_needs_prices(tmp_path: Path) -> None:
 async def test_too_few_questions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="learning needs at least 10 groups"):
         await learn(build_task(count=4), build_pool(), planner=build_planner(), out=tmp_path)
+
+
+async def test_a_worker_is_not_credited_with_the_answers_of_its_replacement(tmp_path: Path) -> None:
+    pool = WorkerPool([Worker.of("dead", dead_model("model not found")), *build_pool().values()])
+    result = await learn(build_task(), pool, planner=build_planner(), out=tmp_path)
+    rows = Experience(tmp_path / "experience.jsonl").rows(build_task().samples)
+    alone = [row for row in rows if row.workflow is not None and [s.worker for s in row.workflow.steps] == ["dead"]]
+    assert alone
+    assert all(row.score == 0 and row.error and "model not found" in row.error for row in alone)
+    assert any("dead failed on all of" in note and "model not found" in note for note in result.notes)
+
+
+def dead_model(message: str) -> ScriptedModel:
+    def fail(_: object) -> str:
+        raise ModelError(message, model="dead", status=404)
+
+    return ScriptedModel(fail, price=FREE)
+
+
+async def test_nothing_is_learned_if_every_worker_fails(tmp_path: Path) -> None:
+    dead = dead_model("can't reach it")
+    with pytest.raises(ConfigError, match=r"no worker gave an answer, so nothing can be learned: .*can't reach it"):
+        await learn(build_task(), {"dead": dead}, planner=build_planner(), out=tmp_path)
+
+
+async def test_a_failing_scorer_is_named_with_its_question(tmp_path: Path) -> None:
+    async def fail(_sample: Sample, _text: str) -> Score:
+        raise ValueError("oops")
+
+    task = replace(build_task(), scorer=fail)
+    with pytest.raises(ConfigError, match=r"the scorer of 'skills' failed on question '\w+-\d+': ValueError: oops"):
+        await learn(task, build_pool(), planner=build_planner(), out=tmp_path)

@@ -327,3 +327,18 @@ def test_a_file_that_is_no_experience_is_refused(tmp_path: Path) -> None:
     path.write_text("{}\n")
     with pytest.raises(ConfigError, match=r"line 1 of .* is not a row of experience; name another folder with --out"):
         Experience(path)
+
+
+def test_copies_of_a_question_are_in_the_same_part(tmp_path: Path) -> None:
+    questions = [f"What is the capital of land {number}?" for number in range(20)] * 3
+    samples = tuple(
+        Sample(
+            id=str(number), question=f"{question} " if number % 2 else question, details={"group": f"ticket {number}"}
+        )
+        for number, question in enumerate(questions)
+    )
+    data = split_task(Task("tickets", samples, exact), seed=0, opening_file=tmp_path / "heldout.json")
+    parts = (data.train, data.validation, data.heldout.task)
+    texts = [{sample.question.strip() for sample in part.samples} for part in parts]
+    assert sum(map(len, texts)) == len(set.union(*texts)) == 20
+    assert len({data.groups[sample.id] for sample in samples}) == 20

@@ -300,3 +300,13 @@ def test_contrast_sets_stay_in_one_split(tmp_path: Path) -> None:
     parts = [{sample.contrast for sample in load_task("jsonl", path=path, split=split).samples} for split in SHARES]
     assert all(parts)
     assert len(set.union(*parts)) == sum(map(len, parts)) == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("q.jsonl", '{"question": "1 + 1", "answer": "2"}\r\n'), ("q.csv", "question,answer\r\n1 + 1,2\r\n")],
+)
+def test_files_as_windows_programs_write_them_are_read(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8-sig", newline="")
+    (sample,) = load_task("jsonl", path=tmp_path / name).samples
+    assert (sample.question, sample.answer) == ("1 + 1", "2")

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from rl_conductor.types.value import DecimalInput, Value
 
 MILLION = Decimal(1_000_000)
+
+Rate = Annotated[Decimal, Field(ge=0)]
+"""US dollars, per million tokens or per call."""
 
 
 class PriceTier(Value):
     """Rates for the whole call when its input is longer than `above` tokens."""
 
     above: int
-    input: Decimal
-    output: Decimal
-    cached_input: Decimal | None = None
-    cache_write: Decimal | None = None
+    input: Rate
+    output: Rate
+    cached_input: Rate | None = None
+    cache_write: Rate | None = None
 
     if TYPE_CHECKING:
 
@@ -35,13 +40,13 @@ class PriceTier(Value):
 class Price(Value):
     """US dollars per million tokens."""
 
-    input: Decimal
-    output: Decimal
-    cached_input: Decimal | None = None
+    input: Rate
+    output: Rate
+    cached_input: Rate | None = None
     """Rate of cached input; `None` means the full input rate."""
-    cache_write: Decimal | None = None
+    cache_write: Rate | None = None
     """Rate of input that is written to the cache; `None` means the full input rate."""
-    per_call: Decimal = Decimal(0)
+    per_call: Rate = Decimal(0)
     """US dollars added for each call."""
     tiers: tuple[PriceTier, ...] = ()
     """Higher rates for long inputs, in ascending order of `above`."""

@@ -166,9 +166,27 @@ def _name_groups(samples: Sequence[Sample]) -> dict[str, str]:
     """Returns the group of each question; if the questions have too few templates, each is a group of its own."""
     groups = {sample.id: group_of(sample) for sample in samples}
     has_own_groups = any(sample.details.get("group") or sample.contrast for sample in samples)
-    if has_own_groups or len(set(groups.values())) >= MIN_GROUPS:
-        return groups
-    return {sample.id: sample.id for sample in samples}
+    if not has_own_groups and len(set(groups.values())) < MIN_GROUPS:
+        groups = {sample.id: sample.id for sample in samples}
+    return _join_duplicates(samples, groups)
+
+
+def _join_duplicates(samples: Sequence[Sample], groups: Mapping[str, str]) -> dict[str, str]:
+    """Joins the groups that have a question in common, so that no copy of a question is learned from and held out."""
+    joined: dict[str, str] = {}
+
+    def find(group: str) -> str:
+        while group in joined:
+            group = joined[group]
+        return group
+
+    first_by_question: dict[str, str] = {}
+    for sample in samples:
+        first = find(first_by_question.setdefault(" ".join(sample.question.split()), groups[sample.id]))
+        other = find(groups[sample.id])
+        if other != first:
+            joined[other] = first
+    return {name: find(group) for name, group in groups.items()}
 
 
 def _check_groups(task: Task, groups: Collection[str]) -> None:

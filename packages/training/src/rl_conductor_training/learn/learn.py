@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
-from rl_conductor.errors import LimitError
+from rl_conductor.errors import ConfigError, LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -56,7 +56,7 @@ from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace,
 from rl_conductor_training.spending import CostEstimate, check_prices
 from rl_conductor_training.tasks import Sample, Task
 
-MEASURING, PROPOSING = 0.15, 0.25
+MEASURING, PROPOSING = 0.5, 0.6
 """Shares of the caps that are spent at most when the first measurements and the planner's proposals end."""
 PILOT = 4
 """Number of training questions on which the cost of each worker is measured."""
@@ -275,9 +275,23 @@ class _LearnRun:
             name: [row for sample in pilot if (row := table.rows.get((workflow, sample.id))) is not None]
             for name, workflow in zip(self.workspace.conductor.pool, self.singles, strict=True)
         }
+        self._check_measured(rows)
         # Rows of an earlier process or of production took none of this time.
         seconds = sum(row.seconds for name in rows for row in rows[name] if row.created >= created)
         return rows, seconds / elapsed if elapsed > 1 else 1.0
+
+    def _check_measured(self, rows: Mapping[str, Sequence[ExperienceRow]]) -> None:
+        """Notes the workers that failed on each question.
+
+        Raises:
+            ConfigError: all workers failed.
+        """
+        failed = {name: tried[0].error for name, tried in rows.items() if tried and all(row.error for row in tried)}
+        if failed and failed.keys() == {name for name, tried in rows.items() if tried}:
+            raise ConfigError(f"no worker gave an answer, so nothing can be learned: {next(iter(failed.values()))}")
+        self.notes += [
+            f"{name} failed on all of {len(rows[name])} questions: {error}" for name, error in failed.items()
+        ]
 
     def _plan_key(self) -> str:
         """Identifies the purpose of a stored plan, so that another one is made for other caps, workers or questions."""

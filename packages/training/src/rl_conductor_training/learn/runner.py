@@ -12,11 +12,11 @@ from decimal import Decimal
 from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import ConductorError, LimitError, RunError
+from rl_conductor.errors import ConductorError, ConfigError, LimitError, RunError
 from rl_conductor.models import Model
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import close_all
-from rl_conductor.scoring import wrong
+from rl_conductor.scoring import Score, wrong
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import Call, PlanRecord, Trace
 from rl_conductor.types import Request, Usage, total
@@ -191,10 +191,11 @@ class Runner:
                 self.is_exhausted = True
                 return
         self.refund_cached(trace.calls())
+        failure = _find_failure(trace, is_workflow=system == "workflow")
         usages: list[Usage] = []
         try:
             with call_scope(self.budget, None, usages):
-                score = await self.task.score(sample, trace.text) if trace.text else wrong(None, "there is no reply")
+                score = wrong(None, failure) if failure else await self._score(sample, trace.text)
         except LimitError:  # of a judge
             self.is_exhausted = True
             return
@@ -211,7 +212,7 @@ class Runner:
             workflow=workflow,
             score=score.value,
             answer=score.answer,
-            error=None if trace.text else trace.error or "there is no reply",
+            error=failure,
             replies=() if system == "workflow" else _shortened_replies(trace),
             usd=usage.cost,
             tokens=usage.total_tokens,
@@ -221,6 +222,16 @@ class Runner:
         )
         self.experience.append(row)
         self.on_row(row)
+
+    async def _score(self, sample: Sample, text: str) -> Score:
+        """Scores an answer. Raises `ConfigError` if the task's scorer, which may be the user's own, fails."""
+        try:
+            return await self.task.score(sample, text)
+        except ConductorError:
+            raise
+        except Exception as error:
+            where = f"the scorer of {self.task.name!r} failed on question {sample.id!r}"
+            raise ConfigError(f"{where}: {type(error).__name__}: {error}") from error
 
     def refund_cached(self, calls: Iterable[Call]) -> None:
         """Takes the charges for replies from the cache back from the budgets of the stage and of the run."""
@@ -234,6 +245,17 @@ class Runner:
         deadline = self.budget.shared_deadline()
         self.is_exhausted = self.is_exhausted or (deadline is not None and time.monotonic() >= deadline[0])
         return self.is_exhausted
+
+
+def _find_failure(trace: Trace, *, is_workflow: bool) -> str | None:
+    """Explains why there is no answer, or why that of a workflow is not the work of its workers; otherwise `None`.
+
+    A planner may rely on replacements for workers that fail; a workflow whose workers failed has not run.
+    """
+    for result in trace.results() if is_workflow else ():
+        if result.status == "failed" or result.step.worker != result.planned_worker:
+            return f"step {result.index + 1}, {result.planned_worker}: {result.error}"
+    return None if trace.text else trace.error or "there is no reply"
 
 
 def _shortened_replies(trace: Trace) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def _read_file(path: Path) -> Iterator[DataRow]:
         if path.suffix == ".parquet":
             yield from _read_parquet(path)
         else:
-            with path.open(encoding="utf-8", newline="") as file:
+            with path.open(encoding="utf-8-sig", newline="") as file:
                 yield from csv.DictReader(file) if path.suffix == ".csv" else _read_json_lines(file, path)
 
 
@@ -83,7 +83,8 @@ def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[DataRow]:
                 problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
                 raise ConfigError(f"line {number + 1} of {str(path)!r} is not JSON: {problem}") from error
             if not isinstance(row, dict):
-                raise ConfigError(f"line {number + 1} of {str(path)!r} is no JSON object")
+                hint = "; write one object per line, without brackets around them" if isinstance(row, list) else ""
+                raise ConfigError(f"line {number + 1} of {str(path)!r} is no JSON object{hint}")
             yield row
 
 
