@@ -49,8 +49,8 @@ try:
     )
     from rl_conductor_training.train.checkpoints import CheckpointCallback
     from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
-    from rl_conductor_training.train.policy.round_grammars import compile_round_grammars
     from rl_conductor_training.train.rewards.reward_fn import RewardFunction
+    from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
     from rl_conductor_training.train.rollouts.rollout_fn import RolloutFunction
     from rl_conductor_training.train.trainer import ConductorTrainer
     from rl_conductor_training.train.validation import ValidationCallback, Validator

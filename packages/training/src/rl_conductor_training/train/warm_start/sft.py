@@ -29,8 +29,8 @@ from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
-from rl_conductor_training.train.policy.round_grammars import compile_round_grammars
 from rl_conductor_training.train.prompt_instances import PromptInstance, reasoning_prefix, sample_pool
+from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
 from rl_conductor_training.train.run_dir import RunDir, WarmStartState, latest_complete_checkpoint
 from rl_conductor_training.train.setup import TrainingSetup
 from rl_conductor_training.train.warm_start.second_rounds import SecondRound, collect_second_rounds
