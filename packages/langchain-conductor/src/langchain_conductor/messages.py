@@ -159,8 +159,8 @@ def core_usage(usage: UsageMetadata | None) -> Usage:
     input_tokens, output_tokens = max(usage["input_tokens"], 0), max(usage["output_tokens"], 0)
     details = usage.get("input_token_details", {})
     cached_tokens = max(min(details.get("cache_read") or 0, input_tokens), 0)
-    written = sum(cast("int", details.get(name) or 0) for name in CACHE_WRITE_DETAILS)
-    cache_write_tokens = max(min(written, input_tokens - cached_tokens), 0)
+    cache_writes = sum(cast("int", details.get(name) or 0) for name in CACHE_WRITE_DETAILS)
+    cache_write_tokens = max(min(cache_writes, input_tokens - cached_tokens), 0)
     reasoning_tokens = usage.get("output_token_details", {}).get("reasoning") or 0
     return Usage(
         input_tokens=input_tokens,

@@ -35,7 +35,7 @@ class SecondRound(Value):
     """The plan of the second round; `None` accepts the answer of the first."""
 
 
-class _Answered(NamedTuple):
+class _FirstRound(NamedTuple):
     """A first plan that gave an answer."""
 
     instance: PromptInstance
@@ -59,9 +59,9 @@ def collect_second_rounds(
     task = settings.task.build() if settings.task else setup.task
     runner = _Runner(setup, replace(setup.rollout_scorer, scorer=task.score))
     right_plans = _right_plans(setup, task, demonstrations)
-    answered = runner.run_first_plans(right_plans, settings.second_rounds)
-    accepted = [(first, None) for first in answered if first.scored.right]
-    revised = runner.find_revisions([first for first in answered if not first.scored.right])
+    first_rounds = runner.run_first_plans(right_plans, settings.second_rounds)
+    accepted = [(first, None) for first in first_rounds if first.scored.right]
+    revised = runner.find_revisions([first for first in first_rounds if not first.scored.right])
     return [
         SecondRound(question=first.instance.sample.question, first=first.round, workflow=workflow)
         for first, workflow in (*accepted, *revised)
@@ -94,7 +94,7 @@ class _Runner:
 
     def run_first_plans(
         self, right_plans: Sequence[tuple[PromptInstance, Workflow]], wrong_plans: int
-    ) -> list[_Answered]:
+    ) -> list[_FirstRound]:
         """Runs the plan of each question, and those of `wrong_plans` others."""
         rng = random.Random(f"{self.setup.config.seed} second rounds")  # noqa: S311
         firsts: list[tuple[PromptInstance, Workflow, Workflow]] = []
@@ -104,17 +104,17 @@ class _Runner:
             firsts += [(instance, own, workflow) for workflow in (own, *from_others)]
         scored_plans = self._score("first rounds", [(instance, workflow) for instance, _, workflow in firsts])
         return [
-            _Answered(instance, own, scored, scored.round)
+            _FirstRound(instance, own, scored, scored.round)
             for (instance, own, _), scored in zip(firsts, scored_plans, strict=True)
             if scored.round is not None and not scored.masked
         ]
 
-    def find_revisions(self, wrong: Sequence[_Answered]) -> list[tuple[_Answered, Workflow]]:
+    def find_revisions(self, wrong: Sequence[_FirstRound]) -> list[tuple[_FirstRound, Workflow]]:
         """Returns the shortest plan that corrects each wrong answer, if any does."""
         tried = [(first, candidate) for first in wrong for candidate in endings(first.own)]
         plans = [(first.instance.next_round(first.round), candidate) for first, candidate in tried]
         scored_plans = self._score("second rounds", plans, [first.scored for first, _ in tried])
-        shortest: dict[int, tuple[_Answered, Workflow]] = {}
+        shortest: dict[int, tuple[_FirstRound, Workflow]] = {}
         for (first, _), scored in zip(tried, scored_plans, strict=True):
             if scored.right and scored.workflow is not None:  # of a question, the shortest candidates come first
                 shortest.setdefault(id(first), (first, scored.workflow))
@@ -138,7 +138,7 @@ def endings(workflow: Workflow) -> list[Workflow]:
 
 
 def _ending(steps: Sequence[Step], start: int) -> Workflow:
-    kept = (
+    steps_left = (
         step.model_copy(
             update={
                 "access": frozenset(index - start for index in step.access if index >= start),
@@ -147,4 +147,4 @@ def _ending(steps: Sequence[Step], start: int) -> Workflow:
         )
         for step in steps[start:]
     )
-    return Workflow(steps=tuple(kept))
+    return Workflow(steps=tuple(steps_left))

@@ -203,8 +203,8 @@ def _load_demonstrations(
                 if not first_file.exists():
                     write_lines(first_file, collect_demonstrations(setup, settings, loaded))
                 if settings.second_rounds and not second_file.exists():
-                    found = read_lines(first_file, Demonstration)
-                    write_lines(second_file, collect_second_rounds(setup, settings, found))
+                    demonstrations = read_lines(first_file, Demonstration)
+                    write_lines(second_file, collect_second_rounds(setup, settings, demonstrations))
             except CapReachedError:
                 is_over = True
     if any(gather_object([is_over])):
