@@ -98,7 +98,10 @@ def test_a_price_can_be_given_to_a_chat_model() -> None:
 @pytest.mark.parametrize(
     ("workers", "expected_error"),
     [
-        ({"a": 7}, "worker 'a': 7 is not a model; write a chat model, a runnable, 'provider:model' or a core Model"),
+        (
+            {"a": 7},
+            "worker 'a': 7 is not a model; write a chat model, a runnable, a function, 'provider:model' or",
+        ),
         ({"a": "gpt-5"}, "worker 'a': no model 'gpt-5': write 'provider:model'"),
         ({"a": "nobody:x"}, "worker 'a': no model 'nobody:x'"),
         ({}, "a pool needs at least one worker"),
@@ -250,3 +253,15 @@ def test_an_entry_keeps_the_settings_of_its_chat_model() -> None:
     assert pool["a"].card.description == "Writes."
     with pytest.raises(ConfigError, match=r"worker 'a' is invalid: speed: there is no such setting"):
         pool_of({"a": {"model": chat, "speed": 3}})
+
+
+@pytest.mark.parametrize("as_entry", [False, True])
+def test_a_function_is_a_worker(*, as_entry: bool) -> None:
+    def shout(subtask: str) -> str:
+        """Says it louder."""
+        return subtask.upper()
+
+    worker: Any = {"model": shout, "description": "shouts"} if as_entry else shout
+    chat = ChatConductor({"loud": worker}, planner=ScriptedModel(plan((0, "Say it.", []))))
+    assert chat.invoke("hi").text == "SAY IT."
+    assert chat.conductor.pool["loud"].card.description == ("shouts" if as_entry else "Says it louder.")

@@ -414,3 +414,15 @@ async def test_images_of_a_conversation_are_not_fetched_to_count_tokens(monkeypa
     seeing = LLMModel(SilentEchoLLM())
     seeing.capabilities = seeing.capabilities.model_copy(update={"images": True})
     assert (await seeing.complete(request)).text == "An echo."
+
+
+@pytest.mark.parametrize("as_entry", [False, True])
+def test_a_function_is_a_worker(*, as_entry: bool) -> None:
+    def shout(subtask: str) -> str:
+        """Says it louder."""
+        return subtask.upper()
+
+    worker: Any = {"model": shout, "description": "shouts"} if as_entry else shout
+    pool = pool_of({"loud": worker})
+    assert pool["loud"].card.description == ("shouts" if as_entry else "Says it louder.")
+    assert Conductor({"loud": worker}, planner=planner(plan((0, "Say it.", [])))).complete("hi").text == "SAY IT."

@@ -20,12 +20,13 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import worker_from
 from rl_conductor.models import Model, model
+from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Described, Worker
 from rl_conductor.types import Sampling
 
-AnyModel = Model | Runnable[Any, Any] | str
-"""A core model, a LangChain chat model, any other runnable, or `provider:model`."""
+AnyModel = Model | Runnable[Any, Any] | WorkerFunction | str
+"""A core model, a LangChain chat model, any other runnable, a Python function, or `provider:model`."""
 AnyWorker = AnyModel | Worker | Mapping[str, Any]
 """A worker, a model, or an entry such as `{"model": agent, "description": "looks up prices"}`."""
 
@@ -72,7 +73,10 @@ def to_core_model(source: AnyModel) -> Model:
             return ChatModel(source) if is_chat_model else RunnableModel(source)
         case Model():
             return source
-    raise ConfigError(f"{source!r} is not a model; write a chat model, a runnable, 'provider:model' or a core Model")
+    if is_worker_function(source):
+        return FunctionModel(source)
+    accepted = "a chat model, a runnable, a function, 'provider:model' or a core Model"
+    raise ConfigError(f"{source!r} is not a model; write {accepted}")
 
 
 def unwrap_conductor(source: Runnable[Any, Any]) -> tuple[Conductor, CallDefaults] | None:

@@ -21,6 +21,7 @@ from rl_conductor import Card, Conductor, DiscoveredPool, Model, Planner, Sampli
 from rl_conductor.config.discovery import load_folder
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import WorkerEntry, worker_from
+from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.pool.worker import Described
 
 from .agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
@@ -31,8 +32,8 @@ from .task_model import TaskModel
 
 SingleWorker = str | LLM | BaseQueryEngine | BaseRetriever | BaseChatEngine | Workflow | BaseTool | Model | Worker
 """A worker without further settings: `provider:model`, or an object."""
-WorkerLike = SingleWorker | Mapping[str, Any]
-"""A worker, or an entry as in a pool file, whose `model` may be an object."""
+WorkerLike = SingleWorker | WorkerFunction | Mapping[str, Any]
+"""A worker, a function, or an entry as in a pool file, whose `model` may be an object."""
 WorkersLike = Mapping[str, WorkerLike] | Iterable[WorkerLike] | SingleWorker
 """Workers by name, in a list, or a single one."""
 
@@ -120,9 +121,11 @@ def create_model(worker: WorkerLike, *, name: str) -> Model:
             return wrap(worker, name)
     if isinstance(worker, Model):
         return worker
+    if callable(worker) and is_worker_function(worker):
+        return FunctionModel(worker)
     raise ConfigError(
         f"{name!r} is a {type(worker).__name__}, which is not a worker; write 'provider:model', a LlamaIndex LLM or "
-        "agent, an index's as_query_engine() or as_retriever(), or a Worker"
+        "agent, an index's as_query_engine() or as_retriever(), a function, or a Worker"
     )
 
 
