@@ -78,7 +78,7 @@ async def test_a_pdf_stays_a_file_with_its_title_and_context(serve: Serve) -> No
     source = {"type": "base64", "media_type": "application/pdf", "data": PDF}
     block = {"type": "document", "source": source, "title": "A letter", "context": "Found in 1843."}
     await ask(await serve({"a": a}), block)
-    assert "[Context of the document A letter: Found in 1843.]\nWho wrote it?" in prompt_of(a.requests[0])
+    assert "[Context of the document A letter: Found in 1843.]\n[file 1]\nWho wrote it?" in prompt_of(a.requests[0])
     assert FilePart(name="A letter", data=PDF) in user_message(a).content
 
 
