@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
-from rl_conductor.errors import ConfigError, LimitError
+from rl_conductor.errors import LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -31,7 +31,7 @@ from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions, single_workers
-from rl_conductor_training.learn.search.costs import Cost, measure_costs
+from rl_conductor_training.learn.search.costs import Cost, describe_failures, measure_costs
 from rl_conductor_training.learn.search.explore import (
     PROPOSALS,
     Exploration,
@@ -275,23 +275,10 @@ class _LearnRun:
             name: [row for sample in pilot if (row := table.rows.get((workflow, sample.id))) is not None]
             for name, workflow in zip(self.workspace.conductor.pool, self.singles, strict=True)
         }
-        self._check_measured(rows)
+        self.notes += describe_failures(rows)
         # Rows of an earlier process or of production took none of this time.
         seconds = sum(row.seconds for name in rows for row in rows[name] if row.created >= created)
         return rows, seconds / elapsed if elapsed > 1 else 1.0
-
-    def _check_measured(self, rows: Mapping[str, Sequence[ExperienceRow]]) -> None:
-        """Notes the workers that failed on each question.
-
-        Raises:
-            ConfigError: all workers failed.
-        """
-        failed = {name: tried[0].error for name, tried in rows.items() if tried and all(row.error for row in tried)}
-        if failed and failed.keys() == {name for name, tried in rows.items() if tried}:
-            raise ConfigError(f"no worker gave an answer, so nothing can be learned: {next(iter(failed.values()))}")
-        self.notes += [
-            f"{name} failed on all of {len(rows[name])} questions: {error}" for name, error in failed.items()
-        ]
 
     def _plan_key(self) -> str:
         """Identifies the purpose of a stored plan, so that another one is made for other caps, workers or questions."""

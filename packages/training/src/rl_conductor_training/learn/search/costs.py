@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from statistics import median
 
+from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
@@ -77,6 +78,19 @@ def step_keys(workflow: Workflow) -> list[tuple[object, str]]:
     for step in workflow.steps:
         keys.append((step.worker, step.subtask, frozenset(keys[index] for index in step.access)))
     return [(key, step.worker) for key, step in zip(keys, workflow.steps, strict=True)]
+
+
+def describe_failures(rows: Mapping[str, Sequence[ExperienceRow]]) -> list[str]:
+    """Describes the workers that failed on each question that they were measured on.
+
+    Raises:
+        ConfigError: all workers failed.
+    """
+    measured = {name: tries for name, tries in rows.items() if tries}
+    failed = {name: tries[0].error for name, tries in measured.items() if all(row.error for row in tries)}
+    if failed and len(failed) == len(measured):
+        raise ConfigError(f"no worker gave an answer, so nothing can be learned: {next(iter(failed.values()))}")
+    return [f"{name} failed on all of {len(measured[name])} questions: {error}" for name, error in failed.items()]
 
 
 def measure_costs(
