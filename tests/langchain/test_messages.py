@@ -23,7 +23,6 @@ from pydantic import BaseModel
 
 from langchain_conductor.messages import (
     TURN_STATE_KEY,
-    core_completion,
     core_message,
     core_messages,
     core_tool,
@@ -35,7 +34,8 @@ from langchain_conductor.messages import (
     lc_tool,
     lc_usage,
 )
-from rl_conductor.errors import ConfigError
+from langchain_conductor.models.replies import core_completion
+from rl_conductor.errors import BadResponseError, ConfigError
 from rl_conductor.types import (
     FREE,
     Continuation,
@@ -60,6 +60,7 @@ TURNS = [
     (ChatMessage(content="Hi", role="user"), Message.user("Hi")),
     (ChatMessage(content="Hi", role="developer"), Message(role="system", content="Hi", is_developer=True)),
     (ToolMessage("18 degrees", tool_call_id="c1"), Message.tool("c1", "18 degrees")),
+    (ToolMessage("no such city", tool_call_id="c1", status="error"), Message.tool("c1", "no such city", is_error=True)),
 ]
 
 
@@ -178,6 +179,7 @@ def test_a_conversation_survives_the_way_there_and_back() -> None:
         Message.user("Look.", ImagePart(data=PNG), ImagePart(url="https://x/y.png"), FilePart(data=PNG, name="a.pdf")),
         Message.assistant("I will.", tool_calls=[ToolCall(id="c1", name="look", arguments='{"at": "it"}')]),
         Message(role="tool", tool_call_id="c1", content="a cat", name="look"),
+        Message(role="tool", tool_call_id="c2", content="no camera", is_error=True),
         Message(role="assistant", content=(ReasoningPart(text="Hm.", signature="s"), TextPart(text="A cat."))),
     )
     assert core_messages(lc_messages(turns)) == turns
@@ -256,6 +258,28 @@ def test_counts_that_cannot_be_are_put_in_bounds() -> None:
 def test_the_end_of_a_reply_is_understood_in_every_vendors_words(metadata: dict[str, str], reason: str) -> None:
     reply = AIMessage("Hi", response_metadata=metadata)
     assert core_completion(reply, model="x:y", price=None).finish_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_complete"),
+    [
+        ({"model_provider": "openai"}, False),
+        ({"model_provider": "anthropic", "model_name": "claude"}, False),
+        ({"model_provider": "openai", "finish_reason": "stop"}, True),
+        ({"model_provider": "openai", "status": "completed"}, True),
+        ({"model_provider": "anthropic", "stop_reason": "end_turn"}, True),
+        ({"model_provider": "someone"}, True),
+        ({}, True),
+    ],
+    ids=str,
+)
+def test_a_streamed_reply_that_broke_off_is_an_error(metadata: dict[str, str], is_complete: bool) -> None:
+    reply = AIMessageChunk("A reply th", response_metadata=metadata)
+    if is_complete:
+        assert core_completion(reply, model="x:y", price=None).text == "A reply th"
+    else:
+        with pytest.raises(BadResponseError, match="x:y: the reply broke off"):
+            core_completion(reply, model="x:y", price=None)
 
 
 def test_a_completion_has_the_answering_model_and_its_cost() -> None:

@@ -88,7 +88,8 @@ async def test_results_of_parallel_tool_calls_go_to_the_worker_that_made_the_cal
     second = await client.messages.create(**BASIC | {"messages": turns}, tools=[WEATHER])
     assert [block.type == "text" and block.text for block in second.content] == ["Dry."]
     assert "a draft" in prompt_of(b.requests[1])
-    assert [m.text for m in b.requests[1].messages if m.role == "tool"] == ["dry", "(the tool failed) dry"]
+    given = [message for message in b.requests[1].messages if message.role == "tool"]
+    assert [(message.text, message.is_error) for message in given] == [("dry", False), ("dry", True)]
     planner.assert_complete()
 
 
@@ -132,7 +133,7 @@ async def test_images_in_a_tool_result_reach_the_worker(serve: Serve) -> None:
     turns = [*ASKED, {"role": "assistant", "content": [called]}, {"role": "user", "content": [given]}]
     await at.anthropic().messages.create(**BASIC | {"messages": turns})
     (result,) = [message for message in a.requests[0].messages if message.role == "tool"]
-    assert result.text == "(the tool failed) Here."
+    assert (result.text, result.is_error) == ("Here.", True)
     assert result.content[1:] == (ImagePart(media_type="image/png", data="iVBORw0KGgo="),)
 
 

@@ -155,6 +155,13 @@ async def test_tool_results_make_one_user_turn_with_what_follows(ask: Any) -> No
     ]
 
 
+async def test_the_result_of_a_tool_that_failed_is_marked(ask: Any) -> None:
+    turn = Message.assistant(tool_calls=(CALL,))
+    body = await ask(Message.user("?"), turn, Message.tool("c1", "no such city", is_error=True))
+    (result,) = body["messages"][2]["content"]
+    assert (result["is_error"], result["content"][0]["text"]) == (True, "no such city")
+
+
 @pytest.mark.parametrize("written", ['{"city": ', "[1]", "null"])
 async def test_arguments_that_are_no_object_go_back_as_they_were_written(ask: Any, written: str) -> None:
     turn = Message.assistant(tool_calls=(ToolCall(id="c1", name="weather", arguments=written),))

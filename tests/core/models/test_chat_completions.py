@@ -233,6 +233,12 @@ def test_pictures_in_the_result_of_a_tool_are_sent() -> None:
     assert [part["type"] for part in sent(seen)["messages"][0]["content"]] == ["text", "image_url"]
 
 
+@pytest.mark.parametrize("text", ["no such city", "error: no such city", "Error: no such city", ""])
+def test_the_text_of_a_failed_tool_says_so_once(text: str) -> None:
+    (result,) = sent(Message.tool("c1", text, is_error=True))["messages"]
+    assert result["content"] == (text if "rror" in text else f"error: {text}")
+
+
 def test_reasoning_is_not_sent_back() -> None:
     turn = Message(role="assistant", content=(ReasoningPart(text="so"), TextPart(text="yes")))
     assert sent(turn)["messages"] == [{"role": "assistant", "content": "yes"}]

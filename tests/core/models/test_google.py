@@ -144,6 +144,12 @@ async def test_tool_results_name_the_function_and_make_one_turn(ask: Any) -> Non
     assert second["parts"][0]["inlineData"] == {"mimeType": "image/png", "data": "aGk="}
 
 
+async def test_the_result_of_a_tool_that_failed_is_an_error(ask: Any) -> None:
+    turn = Message.assistant(tool_calls=(CALL,))
+    body = await ask(Message.user("?"), turn, Message.tool("c1", "no such city", is_error=True))
+    assert body["contents"][2]["parts"][0]["functionResponse"]["response"] == {"error": "no such city"}
+
+
 async def test_a_result_of_no_known_call_is_refused_before_the_call(ask: Any, service: Odd) -> None:
     with pytest.raises(BadRequestError, match="c7"):
         await ask(Message.user("?"), Message.tool("c7", "9 degrees"))

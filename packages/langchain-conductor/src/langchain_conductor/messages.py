@@ -27,18 +27,13 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import parse_finish_reason
-from rl_conductor.models.base import priced
 from rl_conductor.types import (
-    Completion,
     ContentPart,
     Continuation,
     FilePart,
-    FinishReason,
     ImageDetail,
     ImagePart,
     Message,
-    Price,
     ReasoningPart,
     TextPart,
     Tool,
@@ -51,9 +46,6 @@ PROVIDER = "conductor"
 """The provider name of a conductor in LangChain's traces."""
 TURN_STATE_KEY = "conductor"
 """The key of `TurnState` in the `additional_kwargs` of an AI message."""
-
-REFUSAL = "refusal"
-"""The key of a refusal in the `additional_kwargs` of an AI message, and the type of a block with one."""
 
 OPENAI_ROLE_KEY = "__openai_role__"
 """LangChain's key, in the `additional_kwargs` of a system message, for OpenAI's role `developer`."""
@@ -99,8 +91,9 @@ def core_message(message: BaseMessage) -> Message:
         case AIMessage():
             return _core_reply(message)
         case ToolMessage():
-            content = tuple(_parts(message))
-            return Message(role="tool", content=content, tool_call_id=message.tool_call_id, name=message.name)
+            fields: Any = {"tool_call_id": message.tool_call_id, "name": message.name}
+            is_error = message.status == "error"
+            return Message(role="tool", content=tuple(_parts(message)), is_error=is_error, **fields)
         case HumanMessage():
             return Message(role="user", content=tuple(_parts(message)), name=message.name)
         case SystemMessage():
@@ -112,44 +105,6 @@ def core_message(message: BaseMessage) -> Message:
         case ChatMessage(role="user" | "system" | "assistant" as role):
             return Message(role=cast("Any", role), content=tuple(_parts(message)), name=message.name)
     raise ConfigError(f"a {type(message).__name__} can't be sent; write a system, human, AI or tool message")
-
-
-def core_completion(message: AIMessage, *, model: str, price: Price | None) -> Completion:
-    """Converts a model's reply. `model` is the requested one, for replies that don't name the model."""
-    metadata = message.response_metadata
-    refusal = refusal_text(message)
-    reply = core_message(message)
-    if refusal and not reply.text:
-        reply = reply.model_copy(update={"content": (*reply.content, TextPart(text=refusal))})
-    return Completion(
-        message=reply,
-        usage=reply_usage(message, price),
-        finish_reason="content_filter" if refusal else finish_reason(message),
-        model=str(metadata.get("model_name") or metadata.get("model") or model),
-    )
-
-
-def reply_usage(message: AIMessage, price: Price | None) -> Usage:
-    """Converts the token counts of a reply, with its cost if they and the price are known."""
-    usage = priced(core_usage(message.usage_metadata), price if message.usage_metadata else None)
-    counts = cast("Mapping[str, Any]", message.usage_metadata or {})
-    is_cached = counts.get("total_cost") == 0  # as LangChain's caches mark a hit
-    return usage.model_copy(update={"cached_calls": usage.calls}) if is_cached else usage
-
-
-def refusal_text(message: AIMessage) -> str:
-    """Returns the text with which OpenAI's models refuse a request, and which is not part of the content."""
-    if isinstance(refusal := message.additional_kwargs.get(REFUSAL), str):
-        return refusal
-    blocks = [block for block in message.content if isinstance(block, dict) and block.get("type") == REFUSAL]
-    return "".join(str(block.get(REFUSAL) or "") for block in blocks)
-
-
-def finish_reason(message: AIMessage) -> FinishReason:
-    """Maps the vendor's reason why the reply ended."""
-    metadata = message.response_metadata
-    reason = metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason")
-    return parse_finish_reason(reason, tool_calls=bool(message.tool_calls))
 
 
 def core_usage(usage: UsageMetadata | None) -> Usage:
@@ -306,7 +261,8 @@ def lc_message(message: Message) -> BaseMessage:
         case "user":
             return HumanMessage(content, name=message.name)
         case "tool":
-            return ToolMessage(content, tool_call_id=message.tool_call_id or "", name=message.name)
+            status = "error" if message.is_error else "success"
+            return ToolMessage(content, tool_call_id=message.tool_call_id or "", name=message.name, status=status)
         case "assistant":
             return AIMessage(content, name=message.name, **_lc_calls(message))
 

@@ -48,7 +48,7 @@ class GoogleWire(WireServer):
             scenario=scenario,
             stream=stream,
             text="".join(part.get("text", "") for part in users[-1]),
-            tool_result=results[-1]["response"]["output"] if results else "",
+            tool_result=results[-1]["response"].get("output", "") if results else "",
             media=tuple(kind for parts in users for kind in _media(parts)),
             schema=config.get("responseJsonSchema"),
             system="".join(part["text"] for part in wire.body.get("systemInstruction", {}).get("parts", ())),

@@ -163,7 +163,7 @@ class _Loop:
             outer.nested.add_tools(uses, self.session.run.began)
         if self.lost is not None:
             raise self.lost
-        return [Message.tool(call.id, use.result) for call, use in zip(calls, uses, strict=True)]
+        return [Message.tool(call.id, use.result, is_error=use.is_error) for call, use in zip(calls, uses, strict=True)]
 
     async def _run_tool(self, call: ToolCall, index: int) -> ToolUse:
         started = self.session.run.elapsed()

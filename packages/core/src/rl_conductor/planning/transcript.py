@@ -109,6 +109,6 @@ def _message_text(index: int, message: Message, names: Mapping[tuple[int, int | 
         }
         text = marked_text(message, own_names, titled)
     else:
-        text = message.text
+        text = message.with_error_as_text().text
     tool_calls = [f"[calls {call.name} with {call.arguments}]" for call in message.tool_calls]
     return "\n".join([text, *attachments, *tool_calls])

@@ -10,6 +10,10 @@ from pydantic import BeforeValidator, Field
 from rl_conductor.types.value import Names, Text, Value
 
 
+ERROR_PREFIX = "error: "
+"""How the text of a failed tool's result begins where a protocol has no field for the failure."""
+
+
 class TextPart(Value):
     """A part of a message that is plain text."""
 
@@ -93,6 +97,8 @@ class Message(Value):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     """On a `tool` message: the id of the call that it answers."""
+    is_error: bool = Field(default=False, exclude_if=lambda is_error: not is_error)
+    """On a `tool` message: whether the tool failed, so that the text is an error."""
     name: str | None = None
     continuation: Continuation | None = None
     is_developer: bool = Field(default=False, exclude_if=lambda is_developer: not is_developer)
@@ -115,9 +121,17 @@ class Message(Value):
         return cls(role="assistant", content=_as_parts(text), tool_calls=tuple(tool_calls))
 
     @classmethod
-    def tool(cls, call_id: str, text: str) -> Self:
-        """Creates the message with the result of a tool call."""
-        return cls(role="tool", content=_as_parts(text), tool_call_id=call_id)
+    def tool(cls, call_id: str, text: str, *, is_error: bool = False) -> Self:
+        """Creates the message with the result of a tool call, or with its error."""
+        return cls(role="tool", content=_as_parts(text), tool_call_id=call_id, is_error=is_error)
+
+    def with_error_as_text(self) -> Self:
+        """Returns the message with its `is_error` written into the text, for protocols without such a field."""
+        if not self.is_error:
+            return self
+        is_marked = self.text[: len(ERROR_PREFIX)].lower() == ERROR_PREFIX
+        content = self.content if is_marked else (TextPart(text=ERROR_PREFIX), *self.content)
+        return self.model_copy(update={"content": content, "is_error": False})
 
     @property
     def text(self) -> str:

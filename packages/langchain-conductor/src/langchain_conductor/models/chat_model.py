@@ -16,7 +16,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
-from langchain_conductor.messages import core_completion, lc_messages, lc_tool, vendor_safe_name
+from langchain_conductor.messages import lc_messages, lc_tool, vendor_safe_name
 from langchain_conductor.models.chat_wrappers import convert_chat_models, find_chat_models
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.invocation import invoke, stream
@@ -28,6 +28,7 @@ from langchain_conductor.models.json_replies import (
     truncated_reply,
     with_text,
 )
+from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.sampling import apply_sampling
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import price_of

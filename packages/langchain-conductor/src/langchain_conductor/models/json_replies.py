@@ -17,7 +17,8 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.utils.json import parse_json_markdown
 
-from langchain_conductor.messages import finish_reason, refusal_text, reply_usage, vendor_safe_name
+from langchain_conductor.messages import vendor_safe_name
+from langchain_conductor.models.replies import finish_reason, refusal_text, reply_usage
 from langchain_conductor.models.chat_wrappers import find_chat_models
 from rl_conductor.errors import BadResponseError
 from rl_conductor.integration import PLAN_FORMAT_NAME, is_strict_schema

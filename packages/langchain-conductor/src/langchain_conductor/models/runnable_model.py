@@ -13,11 +13,12 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from pydantic_core import to_json
 
-from langchain_conductor.messages import core_completion, lc_messages
+from langchain_conductor.messages import lc_messages
 from langchain_conductor.models.budget import enforce_budget
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.interrupts import invoke_interruptible, paused_error
 from langchain_conductor.models.invocation import has_graph, is_async_only, stream
+from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.usage import UsageCallback, count_usage
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import prompt_in

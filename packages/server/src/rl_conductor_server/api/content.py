@@ -56,11 +56,11 @@ def labelled_text(kind: str, text: str, title: str | None, **details: str | None
     return TextPart(text="\n".join((*lines, text, f"[End of the {kind}]\n")))
 
 
-def tool_message(call_id: str, content: str | Iterable[ContentPart], *, prefix: str = "") -> Message:
-    """Converts the result of a tool call: its text after `prefix`, then its images and documents."""
+def tool_message(call_id: str, content: str | Iterable[ContentPart], *, is_error: bool = False) -> Message:
+    """Converts the result of a tool call: its text, then its images and documents."""
     parts = (TextPart(text=content),) if isinstance(content, str) else tuple(content)
-    text = prefix + "\n".join(part.text for part in parts if isinstance(part, TextPart))
-    message = Message.tool(call_id, text)
+    text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    message = Message.tool(call_id, text, is_error=is_error)
     attachments = tuple(part for part in parts if not isinstance(part, TextPart))
     return message.model_copy(update={"content": message.content + attachments})
 

@@ -169,7 +169,12 @@ def _turn(assistant: bool, blocks: list[Block]) -> wire.MessageParam:
 def _blocks(model: str, message: Message) -> Iterator[Block]:
     if message.role == "tool":
         content = [block for part in message.content for block in _media(model, part)]
-        yield {"type": "tool_result", "tool_use_id": message.tool_call_id or "", "content": content}
+        result: wire.ToolResultBlockParam = {
+            "type": "tool_result",
+            "tool_use_id": message.tool_call_id or "",
+            "content": content,
+        }
+        yield {**result, "is_error": True} if message.is_error else result
         return
     for part in message.content:
         yield from _reasoning_block(part) if isinstance(part, ReasoningPart) else _media(model, part)

@@ -153,6 +153,7 @@ def _function_response(message: Message, names: dict[str, str], model: str) -> J
     name = names.get(call_id) or message.name
     if not name:
         raise BadRequestError(f"a tool message answers {call_id!r}, which no earlier message calls", model=model)
-    response = {"id": call_id, "name": name, "response": {"output": message.text}}
+    result = {"error" if message.is_error else "output": message.text}
+    response = {"id": call_id, "name": name, "response": result}
     media = [_media(part, model) for part in message.content if isinstance(part, ImagePart | FilePart)]
     return {**response, "parts": media} if media else response

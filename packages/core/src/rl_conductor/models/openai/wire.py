@@ -107,6 +107,7 @@ def extra_fields(request: Request, dialect: Dialect) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
+    message = message.with_error_as_text()
     fields = {
         "role": message.role,
         "content": _content(message) or None,

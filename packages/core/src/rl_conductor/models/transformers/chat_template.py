@@ -134,6 +134,7 @@ class ChatTemplate:
         return rendered
 
     def _turn(self, message: Message, images: Iterator[Any]) -> dict[str, Any]:
+        message = message.with_error_as_text()
         turn: dict[str, Any] = {"role": message.role}
         if self._parts:
             turn["content"] = list(self._parts_of(message, images))

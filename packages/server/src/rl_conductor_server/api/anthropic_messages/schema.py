@@ -34,8 +34,6 @@ from rl_conductor_server.protocol import (
 from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-FAILED = "(the tool failed) "
-
 
 ContentBlock = Annotated[Text | Image | Document | SearchResult | ToolReference, Field(discriminator="type")]
 
@@ -50,7 +48,7 @@ class ToolResult(Block):
 
     def message(self) -> Message:
         content = self.content if isinstance(self.content, str) else _parts(self.content)
-        return tool_message(self.tool_use_id, content, prefix=FAILED if self.is_error else "")
+        return tool_message(self.tool_use_id, content, is_error=self.is_error)
 
 
 class ToolUse(Block):

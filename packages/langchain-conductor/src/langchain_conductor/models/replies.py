@@ -1,0 +1,73 @@
+"""Reads the replies of LangChain's models: their message, tokens, refusal and why they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from langchain_core.messages import AIMessage, AIMessageChunk
+
+from langchain_conductor.messages import core_message, core_usage
+from rl_conductor.errors import BadResponseError
+from rl_conductor.integration import parse_finish_reason
+from rl_conductor.models.base import priced
+from rl_conductor.types import Completion, FinishReason, Price, TextPart, Usage
+
+REFUSAL = "refusal"
+"""The key of a refusal in the `additional_kwargs` of an AI message, and the type of a block with one."""
+
+FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
+"""Where vendors' packages store why a reply ended; OpenAI's Responses API has a `status` instead."""
+PROVIDERS_WITH_REASON = ("openai", "anthropic")
+
+
+def core_completion(message: AIMessage, *, model: str, price: Price | None) -> Completion:
+    """Converts a model's reply. `model` is the requested one, for replies that don't name the model.
+
+    Raises:
+        BadResponseError: the stream of the reply ended before the reply was complete.
+    """
+    if _is_cut_off(message):
+        raise BadResponseError(f"{model}: the reply broke off before it was complete", model=model)
+    metadata = message.response_metadata
+    refusal = refusal_text(message)
+    reply = core_message(message)
+    if refusal and not reply.text:
+        reply = reply.model_copy(update={"content": (*reply.content, TextPart(text=refusal))})
+    return Completion(
+        message=reply,
+        usage=reply_usage(message, price),
+        finish_reason="content_filter" if refusal else finish_reason(message),
+        model=str(metadata.get("model_name") or metadata.get("model") or model),
+    )
+
+
+def reply_usage(message: AIMessage, price: Price | None) -> Usage:
+    """Converts the token counts of a reply, with its cost if they and the price are known."""
+    usage = priced(core_usage(message.usage_metadata), price if message.usage_metadata else None)
+    counts = cast("Mapping[str, Any]", message.usage_metadata or {})
+    is_cached = counts.get("total_cost") == 0  # as LangChain's caches mark a hit
+    return usage.model_copy(update={"cached_calls": usage.calls}) if is_cached else usage
+
+
+def refusal_text(message: AIMessage) -> str:
+    """Returns the text with which OpenAI's models refuse a request, and which is not part of the content."""
+    if isinstance(refusal := message.additional_kwargs.get(REFUSAL), str):
+        return refusal
+    blocks = [block for block in message.content if isinstance(block, dict) and block.get("type") == REFUSAL]
+    return "".join(str(block.get(REFUSAL) or "") for block in blocks)
+
+
+def finish_reason(message: AIMessage) -> FinishReason:
+    """Maps the vendor's reason why the reply ended."""
+    metadata = message.response_metadata
+    reason = next((metadata[key] for key in FINISH_KEYS if metadata.get(key)), None)
+    return parse_finish_reason(reason, tool_calls=bool(message.tool_calls))
+
+
+def _is_cut_off(message: AIMessage) -> bool:
+    """Whether chunks of a vendor that always says why a reply ended don't say it."""
+    metadata = message.response_metadata
+    if not isinstance(message, AIMessageChunk) or metadata.get("model_provider") not in PROVIDERS_WITH_REASON:
+        return False
+    return not any(metadata.get(key) for key in (*FINISH_KEYS, "status"))
