@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rl_conductor import ConfigError, Planner, ScriptedModel, Step, WorkerPool, Workflow
-from rl_conductor.config.learned_folder import write_conductor_folder
+from rl_conductor.config.learned_folder import EXPERIENCE_FILE, OPENING_FILE, write_conductor_folder
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.worker import Worker
+from rl_conductor_training.bench.report import build_report
 from rl_conductor_training.bench.runner import Bench
 from training.bench import toys
+from training.bench.conftest import ADD, BOTH, SPELL
 from training.bench.toy_systems import lines
 
 Make = Callable[..., Bench]
@@ -59,3 +62,28 @@ async def test_a_worker_that_the_pool_lacks_is_named(bench: Make, tmp_path: Path
     table = learned(tmp_path, workers=("judge",))
     with pytest.raises(ConfigError, match="judge"):
         await lines(bench(table))
+
+
+def write_record(folder: Path, questions: dict[str, str], *, heldout: list[str]) -> None:
+    rows = [json.dumps({"sample": name, "question": question, "score": 1.0}) for name, question in questions.items()]
+    (folder / EXPERIENCE_FILE).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    (folder / OPENING_FILE).write_text(json.dumps({"samples": heldout}), encoding="utf-8")
+
+
+async def test_questions_that_a_system_learned_from_are_left_out_for_all_systems(bench: Make, tmp_path: Path) -> None:
+    table = learned(tmp_path) + '[systems.single]\nkind = "best-single"\n'
+    run = bench(table)
+    write_record(tmp_path / "learned", {"x": "add 1 1", "y": "spell 4", "z": "add 1 2"}, heldout=["z"])
+    (result,) = await run.run()
+    asked = {row.key.sample for system in result.systems for row in system.results}
+    assert (len(asked), result.left_out) == (10, 2)
+    assert {"a11", "s4"}.isdisjoint(asked)
+    report = build_report(run, [result], command="")
+    assert "n = 10 in 3 groups, without 2 questions from which a system learned" in report.sections[0].title
+
+
+async def test_a_bench_on_nothing_but_learned_questions_is_refused(bench: Make, tmp_path: Path) -> None:
+    run = bench(learned(tmp_path))
+    write_record(tmp_path / "learned", {test["id"]: test["question"] for test in (*ADD, *SPELL, *BOTH)}, heldout=[])
+    with pytest.raises(ConfigError, match="'learned' learned from every question of 'test'; compare on other questions"):
+        await run.run()

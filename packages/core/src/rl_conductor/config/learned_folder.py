@@ -32,6 +32,10 @@ CONDUCTOR_FILE = "conductor.toml"
 SELECTOR_FILE = "selector.json"
 EXAMPLES_FILE = "examples.jsonl"
 DOMAIN_FILE = "domain.json"
+EXPERIENCE_FILE = "experience.jsonl"
+"""The score of each workflow on each question, in JSON Lines."""
+OPENING_FILE = "heldout.json"
+"""The questions that were held out, once they were opened."""
 ADAPTER_OPTIONS = ("adapter", "lora")
 """Options of a trained planner that are paths relative to the folder."""
 

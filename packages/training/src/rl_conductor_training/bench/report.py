@@ -167,7 +167,10 @@ def _title(task_result: TaskResult) -> str:
     size = (
         f"n = {len(groups)}" if len(set(groups)) == len(groups) else f"n = {len(groups)} in {len(set(groups))} groups"
     )
-    return f"{task_result.task} over the pool {task_result.pool}, {size}"
+    title = f"{task_result.task} over the pool {task_result.pool}, {size}"
+    if task_result.left_out:
+        title += f", without {counted(task_result.left_out, 'question')} from which a system learned"
+    return title
 
 
 def _format_usage(usages: Sequence[Usage]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -19,7 +19,7 @@ from rl_conductor_training.bench import calibration
 from rl_conductor_training.bench.context import BenchContext, UsageMeter
 from rl_conductor_training.bench.results import ResultFile, ResultKey, SampleResult, fingerprint
 from rl_conductor_training.bench.settings import BenchSettings, TaskSettings
-from rl_conductor_training.bench.systems.base import Reply, System
+from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.bench.systems.single_model import evaluate_workers
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.groups import group_of
@@ -45,6 +45,8 @@ class TaskResult:
     systems: tuple[SystemResult, ...]
     calibration: tuple[SampleResult, ...] = ()
     """Results on the calibration task, from which systems have learned."""
+    left_out: int = 0
+    """Number of questions that were left out because a system learned from them before the bench."""
 
 
 @dataclass
@@ -112,7 +114,9 @@ class _TaskRun:
         settings = bench.settings
         self.slots = asyncio.Semaphore(settings.concurrency)
         self.calibration_results: list[SampleResult] = []
-        test = self._build_task(settings.tasks[task], cache, bench.limit)
+        whole = self._build_task(settings.tasks[task], cache, bench.limit)
+        test = _exclude_learned_questions(whole, settings.systems)
+        self.left_out = len(whole.samples) - len(test.samples)
         calibration_task = self._build_task(settings.calibration, cache) if settings.calibration else None
         self.context = BenchContext(
             pool=workers,
@@ -156,7 +160,8 @@ class _TaskRun:
                 systems[system.name] = SystemResult(system, tuple(results))
                 self.context.finished[system.name] = results
         models = {name: worker.model.name for name, worker in self.context.pool.items()}
-        return TaskResult(self.task, self.pool, models, tuple(systems.values()), tuple(self.calibration_results))
+        calibration_results = tuple(self.calibration_results)
+        return TaskResult(self.task, self.pool, models, tuple(systems.values()), calibration_results, self.left_out)
 
     async def collect_calibration(self, system: System, task: Task) -> list[SampleResult]:
         """Returns the results of a system on calibration samples, and keeps them for the report."""
@@ -220,6 +225,20 @@ class _TaskRun:
                 value=0.0,
                 error=str(error),
             )
+
+
+def _exclude_learned_questions(test: Task, systems: Mapping[str, SystemEntry]) -> Task:
+    """Removes the questions from which a system learned before the bench, for all systems alike.
+
+    Raises:
+        ConfigError: no question remains.
+    """
+    learned = {name: set(entry.learned_questions()) for name, entry in systems.items()}
+    questions = set().union(*learned.values())
+    if questions.issuperset(sample.question for sample in test.samples):
+        names = " and ".join(repr(name) for name, own in learned.items() if own)
+        raise ConfigError(f"{names} learned from every question of {test.name!r}; compare on other questions")
+    return test.where(lambda sample: sample.question not in questions) if questions else test
 
 
 def _exclude_test_questions(calibration_task: Task, test: Task) -> Task:

@@ -18,7 +18,13 @@ from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.jsonl import read_value
 from rl_conductor.calls.budget import Budget
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.learned_folder import ConductorFile, list_pool_changes, read_conductor_file
+from rl_conductor.config.learned_folder import (
+    EXPERIENCE_FILE,
+    OPENING_FILE,
+    ConductorFile,
+    list_pool_changes,
+    read_conductor_file,
+)
 from rl_conductor.errors import ConfigError, LimitError
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.selector import WorkflowSelector
@@ -29,7 +35,6 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.statistics import Difference, Estimate, estimate, mean_difference
 from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.learn.learn import EXPERIENCE_FILE, OPENING_FILE
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.spending import NESTING
 from rl_conductor_training.tasks import Sample, Task, load_task

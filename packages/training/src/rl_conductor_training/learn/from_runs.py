@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rl_conductor._internal.jsonl import write_lines, write_value
 from rl_conductor._internal.version import package_version
-from rl_conductor.config.learned_folder import write_conductor_folder
+from rl_conductor.config.learned_folder import OPENING_FILE, write_conductor_folder
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.planning.planner import Planner
@@ -26,7 +26,7 @@ from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import archive_opening
 from rl_conductor_training.learn.gate import grouped_interval
-from rl_conductor_training.learn.learn import OPENING_FILE, OnProgress, learn
+from rl_conductor_training.learn.learn import OnProgress, learn
 from rl_conductor_training.learn.production.stored_runs import (
     RUNS_FILE,
     RatedWorkflow,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
+from rl_conductor.config.learned_folder import EXPERIENCE_FILE, OPENING_FILE
 from rl_conductor.errors import LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
@@ -62,7 +63,7 @@ PILOT = 4
 """Number of training questions on which the cost of each worker is measured."""
 PILOT_PROPOSALS = 2
 """Number of plans from which the cost of a plan is measured."""
-EXPERIENCE_FILE, PLAN_FILE, OPENING_FILE = "experience.jsonl", "plan.json", "heldout.json"
+PLAN_FILE = "plan.json"
 
 Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -63,6 +63,14 @@ class SystemEntry(BaseModel, ABC):
         Raises:
             ConfigError: the settings do not fit the pool or the task.
         """
+
+    def learned_questions(self) -> Collection[str]:
+        """Returns the questions from which the system learned before the bench, which leaves them out.
+
+        Raises:
+            ConfigError: the record of them can't be read.
+        """
+        return ()
 
     @property
     def identity(self) -> str:

@@ -6,10 +6,18 @@ import hashlib
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
+from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.config.discovery import load_folder
-from rl_conductor.config.learned_folder import CONDUCTOR_FILE, EXAMPLES_FILE, SELECTOR_FILE, read_conductor_file
+from rl_conductor.config.learned_folder import (
+    CONDUCTOR_FILE,
+    EXAMPLES_FILE,
+    EXPERIENCE_FILE,
+    OPENING_FILE,
+    SELECTOR_FILE,
+    read_conductor_file,
+)
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.workflow.limits import Limits
@@ -17,6 +25,19 @@ from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.tasks import Sample
 from rl_conductor_training.workers.source import cache_version
+
+
+class _Opening(BaseModel):
+    """Of the record of held-out questions: their ids."""
+
+    samples: frozenset[str] = frozenset()
+
+
+class _Row(BaseModel):
+    """Of a row of experience: the question, and its id."""
+
+    sample: str
+    question: str
 
 
 class LearnedConductor(SystemEntry):
@@ -53,6 +74,17 @@ class LearnedConductor(SystemEntry):
 
         identity = self.identity + self._content_hash() + ("" if entry is None else cache_version(entry))
         return [System(name=name, description=learned.reasons[0], identity=identity, answer=answer)]
+
+    def learned_questions(self) -> set[str]:
+        """Returns all questions that `learn` ran, apart from those that it held out for its proof.
+
+        Raises:
+            ConfigError: one of the two files with them can't be read.
+        """
+        experience, opening = self.folder / EXPERIENCE_FILE, self.folder / OPENING_FILE
+        heldout = read_value(opening, _Opening).samples if opening.is_file() else ()
+        rows = read_lines(experience, _Row) if experience.is_file() else []
+        return {row.question for row in rows if row.sample not in heldout}
 
     def _content_hash(self) -> str:
         """Hashes the files that the folder is loaded from, apart from an adapter."""
