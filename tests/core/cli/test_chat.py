@@ -47,7 +47,7 @@ def test_the_budget_holds_for_the_whole_chat(cli: Cli, pool: Pool) -> None:
 def test_a_turn_without_an_answer_leaves_the_conversation_as_it_was(cli: Cli, pool: Pool, service: Service) -> None:
     result = cli("chat", "--quiet", "--pool", pool("bad-request", planner="plan-one"), text="Hello?\nHello again?\n")
 
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert result.stderr.count("error: there is no answer") == 2
     last = [wire.body["messages"] for wire in service.requests if wire.body["model"] == "bad-request"][-1]
     assert [message["role"] for message in last] == ["user"]

@@ -309,6 +309,16 @@ async def test_changed_feedback_replaces_the_earlier_one_in_an_update(tmp_path: 
     assert (first.examples, second.examples, second.questions) == (2, 1, 2)
 
 
+async def test_a_proved_conductor_is_not_replaced_without_a_judge(tmp_path: Path) -> None:
+    liked = await asyncio.to_thread(run, point_question(0), POINT, rating(1))
+    path, out = export(tmp_path / "a.jsonl", [liked]), tmp_path / "out"
+    out.mkdir()
+    (out / "heldout.json").write_text('{"opened": "2026-01-01T00:00:00Z", "questions": 1, "seed": 0}')
+    with pytest.raises(ConfigError, match="proved on held-out questions.*name a judge, or another folder"):
+        await learn_from_runs(path, build_pool(), out=out)
+    assert [file.name for file in out.iterdir()] == ["heldout.json"]
+
+
 # ---------------------------------------------------------------------------------------- command
 
 
@@ -334,6 +344,8 @@ def test_the_command_learns_from_runs_and_counts_them(tmp_path: Path, monkeypatc
         (options, "write either a TASK"),
         (("questions.jsonl", "--from-runs", path, *options), "write either a TASK"),
         (("questions.jsonl", "--update", *options), "--update belongs to --from-runs FILE"),
+        (("--from-runs", path, "--usd", "1", *options), "--usd needs --judge MODEL"),
+        (("--from-runs", path, "--weights", *options), "--weights needs --judge MODEL"),
     ):
         refused = invoke(*arguments)
         assert (refused.exit_code, message in refused.output) == (2, True)

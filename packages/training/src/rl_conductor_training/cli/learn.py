@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -164,6 +165,15 @@ def learn(
     """
     run_options = {"judge": judge, "feedback_key": feedback_key, "update": update}
     _check_source(task, heldout, from_runs, [name for name, value in run_options.items() if value])
+    if from_runs is not None and judge is None:
+        search_options = {
+            "instructions": instructions or reflection_model,
+            "weights": weights or weights_model,
+            "usd": usd,
+            "tokens": tokens,
+            "minutes": minutes,
+        }
+        _check_judge([name for name, value in search_options.items() if value])
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     _fetch_weights(pool)
     progress = _Progress(limits)
@@ -175,7 +185,9 @@ def learn(
         "on_progress": progress.update,
     }
     options |= {"heldout": heldout and _task_name(heldout)} if from_runs is None else run_options
-    with progress.show(out):
+    with TemporaryDirectory() as unused, progress.show(out):
+        if estimate_only and not out.exists():
+            options["out"] = unused
         record = asyncio.run(_run(_task_name(task), from_runs, pool, options))
     print_record(record, out)
 
@@ -233,6 +245,14 @@ def _check_source(task: str | None, heldout: str | None, from_runs: Path | None,
     if from_runs is None and run_options:
         option = f"--{run_options[0].replace('_', '-')}"
         raise ConfigError(f"{option} belongs to --from-runs FILE; leave it out, or name the file")
+
+
+def _check_judge(search_options: list[str]) -> None:
+    """Checks that there are no options of a search, which only a judge makes possible."""
+    if search_options:
+        raise ConfigError(
+            f"--{search_options[0]} needs --judge MODEL: without a judge of new answers, --from-runs calls no worker"
+        )
 
 
 def _fetch_weights(pool: Path) -> None:

@@ -39,6 +39,7 @@ from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord, Shap
 from rl_conductor_training.learn.search.candidates import describe, generalize
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace
+from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks.groups import group_of
 from rl_conductor_training.tasks.scorers.judge import Judge, UnaidedJudge
@@ -67,30 +68,38 @@ async def learn_from_runs(
     line that says what became of the runs. The other arguments are those of `learn`.
 
     Raises:
-        ConfigError: the file can't be read, has too few usable runs, or the folder was learned from other runs.
+        ConfigError: the file can't be read, has too few usable runs, or the folder was learned from other runs, or was
+            proved and there is no judge.
         LimitError: the caps are too low to compare the workers.
     """
     folder = Path(out)
-    stored = _store_runs(read_stored_runs(Path(path), feedback_key=feedback_key), folder, update=update)
+    if judge is None and (folder / OPENING_FILE).exists():
+        raise ConfigError(
+            f"the conductor in {str(folder)!r} was proved on held-out questions, and without a judge nothing can be "
+            "proved: name a judge, or another folder"
+        )
+    runs = read_stored_runs(Path(path), feedback_key=feedback_key)
+    with lock_folder(folder):
+        stored = _store_runs(runs, folder, update=update)
 
-    def rate(workers: WorkerPool) -> list[RatedWorkflow]:
-        on_counts(stored.report(workers))
-        return stored.rated_workflows(workers)
+        def rate(workers: WorkerPool) -> list[RatedWorkflow]:
+            on_counts(stored.report(workers))
+            return stored.rated_workflows(workers)
 
-    if judge is None:
-        on_estimate(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
-        return await _learn_from_feedback(stored, rate, open_workspace(pool, planner, folder))
-    return await learn(
-        judged_task(stored, model(judge) if isinstance(judge, str) else judge),
-        pool,
-        out=folder,
-        budget=budget,
-        planner=planner,
-        settings=settings,
-        production=rate,
-        on_estimate=on_estimate,
-        on_progress=on_progress,
-    )
+        if judge is None:
+            on_estimate(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
+            return await _learn_from_feedback(stored, rate, open_workspace(pool, planner, folder))
+        return await learn(
+            judged_task(stored, model(judge) if isinstance(judge, str) else judge),
+            pool,
+            out=folder,
+            budget=budget,
+            planner=planner,
+            settings=settings,
+            production=rate,
+            on_estimate=on_estimate,
+            on_progress=on_progress,
+        )
 
 
 def _store_runs(new: StoredRuns, folder: Path, *, update: bool) -> StoredRuns:

@@ -54,6 +54,7 @@ from rl_conductor_training.learn.search.plan import (
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
+from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate, check_prices
 from rl_conductor_training.tasks import Sample, Task
 
@@ -113,24 +114,26 @@ async def learn(
         on_progress: called as stages begin and rows arrive.
 
     Raises:
-        ConfigError: the task is too small or has a held-out question, or a cap in dollars can't be enforced.
+        ConfigError: the task is too small or has a held-out question, a cap in dollars can't be enforced, or another
+            process uses the folder.
         LimitError: the caps are too low to compare the workers.
     """
-    workspace = open_workspace(pool, planner, Path(out))
-    run = _LearnRun(
-        task=task,
-        heldout=heldout,
-        workspace=workspace,
-        limits=budget or Limits(),
-        settings=settings or LearnSettings(),
-        on_progress=on_progress,
-        rated=production(workspace.conductor.pool),
-    )
-    on_estimate(run.estimate)
-    try:
-        return await run.run()
-    finally:
-        await run.runner.aclose()
+    with lock_folder(Path(out)):
+        workspace = open_workspace(pool, planner, Path(out))
+        run = _LearnRun(
+            task=task,
+            heldout=heldout,
+            workspace=workspace,
+            limits=budget or Limits(),
+            settings=settings or LearnSettings(),
+            on_progress=on_progress,
+            rated=production(workspace.conductor.pool),
+        )
+        on_estimate(run.estimate)
+        try:
+            return await run.run()
+        finally:
+            await run.runner.aclose()
 
 
 @dataclass

@@ -38,7 +38,7 @@ def chat(
     """Talk with the pool over several turns.
 
     --budget and --tokens limit the whole chat, --deadline each answer.
-    Without a terminal, each line of stdin is a turn.
+    Without a terminal, each line of stdin is a turn, and the exit code is 1 if one of them has no answer.
 
     \b
     Examples:
@@ -58,6 +58,8 @@ def chat(
         console.note(console.stderr(), conversation.total)
     if was_terminated():
         raise typer.Exit(runner.TERMINATED)
+    if conversation.unanswered and not sys.stdin.isatty():
+        raise typer.Exit(runner.NO_ANSWER)
 
 
 @dataclass
@@ -74,6 +76,9 @@ class Conversation:
     """Returns whether SIGTERM came, which ends the chat."""
     usage: Usage = field(default_factory=Usage)
     turns: int = 0
+    """The number of answers."""
+    unanswered: int = 0
+    """The number of turns without an answer."""
     messages: list[Message] = field(default_factory=list)
 
     def hold(self) -> None:
@@ -93,10 +98,10 @@ class Conversation:
         question = Message.user(text)
         request = Request(messages=(*self.opening, *self.messages, question))
         trace = self._run(request)
-        if trace is None:
-            return
-        self.usage += trace.usage
-        if trace.completion is None:
+        if trace is not None:
+            self.usage += trace.usage
+        if trace is None or trace.completion is None:
+            self.unanswered += 1
             return
         self.turns += 1
         self.messages += [question, trace.completion.message]

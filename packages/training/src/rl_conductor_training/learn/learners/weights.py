@@ -36,7 +36,7 @@ MAX_PLANS = 16
 """Maximum number of plans per question that are trained on."""
 CHARS_PER_TOKEN, SPARE_TOKENS = 2, 64
 """How many tokens a plan may have: at least as many as the longest one in the table."""
-NEEDED = ("torch", "transformers", "peft", "accelerate", "xgrammar", "filelock")
+NEEDED = ("torch", "transformers", "peft", "accelerate", "xgrammar")
 """Modules of the `train` extra."""
 
 

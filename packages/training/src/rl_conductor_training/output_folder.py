@@ -1,0 +1,51 @@
+"""Output folders of runs that resume: one process at a time writes to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from rl_conductor._internal.io import writing_errors
+from rl_conductor.errors import ConfigError
+
+LOCK_FILE = ".lock"
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keeps other processes out of a folder until the block ends, so that they don't pay for the same calls.
+
+    The folder is created; it is removed again if the block wrote nothing.
+
+    Raises:
+        ConfigError: another process uses the folder, or it can't be written to.
+    """
+    is_new = not folder.exists()
+    # A singleton may be locked by nested blocks.
+    lock = FileLock(folder / LOCK_FILE, timeout=0, is_singleton=True)
+    with writing_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise ConfigError(
+                f"another process writes to {str(folder)!r}; wait until it ends, or name another folder with --out"
+            ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+        if is_new:
+            _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Removes a folder that contains empty files only."""
+    files = list(folder.iterdir())
+    if all(path.is_file() and not path.stat().st_size for path in files):
+        for path in files:
+            path.unlink(missing_ok=True)
+        folder.rmdir()
