@@ -32,6 +32,12 @@ def pointer(request: Request) -> str:
     return match[1] if match else "?"
 
 
+def judge(request: Request) -> str:
+    """Says whether two texts are equal."""
+    first, second = re.findall(r"<reply [^>]*>\n(.*?)\n</reply", request.messages[-1].text, flags=re.DOTALL)
+    return "yes" if first == second else "no"
+
+
 def build_pool(price: Price | None = None) -> WorkerPool:
     """Builds the pool; every token costs a dollar per million unless `price` says otherwise."""
     price = price or Price(input=1, output=1)

@@ -72,6 +72,24 @@ def test_the_command_prints_the_proof_and_its_folder_answers(folder: Path) -> No
     assert (both.exit_code, "pass one of them" in both.output) == (2, True)
 
 
+def test_a_judge_scores_the_questions_that_need_one(folder: Path) -> None:
+    questions = folder / "questions.jsonl"
+    pool, out = ["--pool", str(folder / "pool.toml")], folder / "learned"
+    lines = [json.loads(line) | {"scoring": "judge"} for line in questions.read_text().splitlines()]
+
+    refused = CliRunner().invoke(app, ["learn", str(questions), *pool, "--out", str(out), "--judge", "skill:judge"])
+    assert (refused.exit_code, "has none; leave it out" in refused.output) == (2, True)
+    questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    refused = CliRunner().invoke(app, ["learn", str(questions), *pool, "--out", str(out)])
+    assert (refused.exit_code, "--judge provider:model" in refused.output) == (2, True)
+
+    output = run(folder, "--judge", "skill:judge", "--usd", "5")
+    assert "Held-out questions (n = 6, seed 0)" in output
+    rows = [json.loads(line) for line in (out / "experience.jsonl").read_text().splitlines()]
+    assert {row["score"] for row in rows} == {0, 1}
+    assert all(row["scoring"]["calls"] == 2 for row in rows)
+
+
 def test_the_estimate_spends_nothing(folder: Path) -> None:
     output = run(folder, "--estimate")
     assert not (folder / "learned").exists()

@@ -236,6 +236,7 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
     ]
     task = load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", *rows), judge=ScriptedModel("yes"))
     assert (task.name, task.samples[-1].id, task.samples[0].id) == ("mine", "why", "0")
+    assert [sample.details.get("judge") for sample in task.samples[-2:]] == [None, "scripted:scripted"]
     right = ["Paris", "95", r"\boxed{0.5}", "on 2026-01-31", ADD, "print(input())", "Because it is."]
     wrong = ["Rome", "80", r"\boxed{0.4}", "never", "def add(a, b): return 4", "print('b')", ""]
     assert [(await task.score(sample, reply)).value for sample, reply in zip(task.samples, right, strict=True)] == [
@@ -255,7 +256,7 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
         ({"question": "q", "answer": "(", "scoring": "regex"}, "no regular expression"),
         ({"question": "q", "answer": "x", "scoring": "vibes"}, "scoring: write 'exact'"),
         ({"question": "q", "answer": "x", "colour": "red"}, "colour: there is no such setting"),
-        ({"question": "q", "answer": "x", "scoring": "judge"}, "pass a model as judge="),
+        ({"question": "q", "answer": "x", "scoring": "judge"}, "needs a model: judge='provider:model', or --judge"),
     ],
 )
 def test_an_invalid_line_is_reported_with_its_problem(row: dict[str, Any], problem: str, tmp_path: Path) -> None:
@@ -304,7 +305,12 @@ def test_contrast_sets_stay_in_one_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("q.jsonl", '{"question": "1 + 1", "answer": "2"}\r\n'), ("q.csv", "question,answer\r\n1 + 1,2\r\n")],
+    [
+        ("q.jsonl", '{"question": "1 + 1", "answer": "2"}\r\n'),
+        ("q.csv", "question,answer\r\n1 + 1,2\r\n"),
+        ("q.csv", "question;answer;tolerance\r\n1 + 1;2;\r\n"),
+        ("q.csv", "question\tanswer\tscoring\r\n1 + 1\t2\t\r\n"),
+    ],
 )
 def test_files_as_windows_programs_write_them_are_read(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8-sig", newline="")

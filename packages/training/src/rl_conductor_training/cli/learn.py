@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rl_conductor_training.learn.experience import ExperienceRow
     from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
     from rl_conductor_training.spending import CostEstimate
+    from rl_conductor_training.tasks import Task
 
 
 TaskArgument = Annotated[
@@ -99,9 +100,8 @@ JudgeOption = Annotated[
     typer.Option(
         "--judge",
         metavar="MODEL",
-        help="Model that scores new answers to the questions of the runs, as provider:name.",
+        help="Model that scores answers, as provider:name: to questions with scoring 'judge', or to those of runs.",
         show_default=False,
-        rich_help_panel=FROM_RUNS,
     ),
 ]
 FeedbackKeyOption = Annotated[
@@ -158,12 +158,13 @@ def learn(
     \b
     Examples:
       rl-conductor learn questions.jsonl --pool pool.toml --usd 2 --out support-conductor
+      rl-conductor learn open-questions.jsonl --judge openai:gpt-5 --pool pool.toml --usd 5 --out support-conductor
       rl-conductor learn examples/wiki/questions.jsonl --pool examples/wiki/pool.toml --minutes 12 --out runs/wiki
       rl-conductor ask --conductor support-conductor "..."
       rl-conductor learn --from-runs runs.jsonl --pool pool.toml --out support-conductor
       rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
     """
-    run_options = {"judge": judge, "feedback_key": feedback_key, "update": update}
+    run_options = {"feedback_key": feedback_key, "update": update}
     _check_source(task, heldout, from_runs, [name for name, value in run_options.items() if value])
     if from_runs is not None and judge is None:
         search_options = {
@@ -184,11 +185,14 @@ def learn(
         "on_estimate": partial(_show_estimate, is_all=estimate_only),
         "on_progress": progress.update,
     }
-    options |= {"heldout": heldout and _task_name(heldout)} if from_runs is None else run_options
+    if from_runs is not None:
+        options |= {**run_options, "judge": judge}
+    elif heldout is not None:
+        options["heldout"] = _load_task(heldout, judge)
     with TemporaryDirectory() as unused, progress.show(out):
         if estimate_only and not out.exists():
             options["out"] = unused
-        record = asyncio.run(_run(_task_name(task), from_runs, pool, options))
+        record = asyncio.run(_run(task, from_runs, judge, pool, options))
     print_record(record, out)
 
 
@@ -213,18 +217,30 @@ def _settings(
     return replace(settings, learners=tuple(learners))
 
 
-def _task_name(task: str | None) -> str:
-    """Returns the name of a task; a file is a task of its questions."""
-    return f"jsonl:{task}" if Path(str(task)).is_file() else str(task)
+def _load_task(name: str, judge: str | None) -> Task:
+    """Loads a task, or a file of questions, with the judge of those that need one.
+
+    Raises:
+        ConfigError: it can't be loaded, or no question needs the judge.
+    """
+    from rl_conductor_training.tasks import load_task  # noqa: PLC0415 - imports scipy
+
+    is_file = Path(name).is_file()
+    task = load_task(f"jsonl:{name}" if is_file else name, **({"judge": judge} if judge else {}))
+    if judge and is_file and not any(sample.details["scoring"] == "judge" for sample in task.samples):
+        raise ConfigError(f"--judge scores questions with scoring 'judge', but {name!r} has none; leave it out")
+    return task
 
 
-async def _run(task: str, from_runs: Path | None, pool: Path, options: dict[str, Any]) -> LearnRecord | FeedbackRecord:
+async def _run(
+    task: str | None, from_runs: Path | None, judge: str | None, pool: Path, options: dict[str, Any]
+) -> LearnRecord | FeedbackRecord:
     """Learns from a task, or from stored runs."""
     from rl_conductor_training.learn import learn as run_learn  # noqa: PLC0415 - imports scipy
     from rl_conductor_training.learn import learn_from_runs  # noqa: PLC0415
 
     if from_runs is None:
-        return await run_learn(task, pool, **options)
+        return await run_learn(_load_task(str(task), judge), pool, **options)
     return await learn_from_runs(
         from_runs, pool, on_counts=lambda counts: console.note(console.stderr(), counts), **options
     )

@@ -93,7 +93,8 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
     Raises:
         ConfigError: the file does not exist, a line is invalid, or a line needs a judge and none was passed.
     """
-    judge_scorer = Judge(model(judge) if isinstance(judge, str) else judge) if judge is not None else None
+    judge_model = model(judge) if isinstance(judge, str) else judge
+    judge_scorer = None if judge_model is None else Judge(judge_model)
 
     async def score(sample: Sample, text: str) -> Score:
         kind = sample.details["scoring"]
@@ -101,15 +102,22 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
         assert scorer is not None
         return await scorer(sample, text)
 
-    task = build_task(Path(path).stem, HubDataset(str(path)), _sample, score, path=path, split=split)
-    if judge_scorer is None and any(sample.details["scoring"] == "judge" for sample in task.samples):
-        raise ConfigError(f"{str(path)!r} has tasks with scoring 'judge'; pass a model as judge='provider:model'")
-    return task
+    def convert(row: DataRow, number: int) -> Sample:
+        sample = _sample(row, number)
+        if sample.details["scoring"] != "judge":
+            return sample
+        if judge_model is None:
+            raise ValueError("scoring 'judge' needs a model: judge='provider:model', or --judge provider:model")
+        # Results are stored by sample, so another judge scores again.
+        return sample.model_copy(update={"details": {**sample.details, "judge": judge_model.name}})
+
+    return build_task(Path(path).stem, HubDataset(str(path)), convert, score, path=path, split=split)
 
 
 def _sample(row: DataRow, number: int) -> Sample:
+    filled = {key: value for key, value in row.items() if value not in ("", None)}  # CSV has no other form of unset
     try:
-        return TaskLine.model_validate(row).sample(number)
+        return TaskLine.model_validate(filled).sample(number)
     except ValidationError as error:
         raise ValueError("; ".join(map(str, field_errors(error)))) from error
 

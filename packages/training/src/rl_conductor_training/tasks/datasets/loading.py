@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rl_conductor._internal.io import reading_errors
 from rl_conductor.errors import ConfigError
@@ -71,7 +71,14 @@ def _read_file(path: Path) -> Iterator[DataRow]:
             yield from _read_parquet(path)
         else:
             with path.open(encoding="utf-8-sig", newline="") as file:
-                yield from csv.DictReader(file) if path.suffix == ".csv" else _read_json_lines(file, path)
+                yield from _read_csv(file) if path.suffix == ".csv" else _read_json_lines(file, path)
+
+
+def _read_csv(file: TextIO) -> Iterator[DataRow]:
+    """Reads rows separated by commas, semicolons or tabs, whichever the line of names has most of."""
+    names = file.readline()
+    file.seek(0)
+    return csv.DictReader(file, delimiter=max(",;\t", key=names.count))
 
 
 def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[DataRow]:
