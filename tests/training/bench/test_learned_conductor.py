@@ -84,6 +84,7 @@ async def test_questions_that_a_system_learned_from_are_left_out_for_all_systems
 
 async def test_a_bench_on_nothing_but_learned_questions_is_refused(bench: Make, tmp_path: Path) -> None:
     run = bench(learned(tmp_path))
-    write_record(tmp_path / "learned", {test["id"]: test["question"] for test in (*ADD, *SPELL, *BOTH)}, heldout=[])
-    with pytest.raises(ConfigError, match="'learned' learned from every question of 'test'; compare on other questions"):
+    questions = {str(test["id"]): str(test["question"]) for test in (*ADD, *SPELL, *BOTH)}
+    write_record(tmp_path / "learned", questions, heldout=[])
+    with pytest.raises(ConfigError, match="'learned' learned from every question of 'test'; compare on others"):
         await run.run()

@@ -314,7 +314,7 @@ async def test_a_proved_conductor_is_not_replaced_without_a_judge(tmp_path: Path
     path, out = export(tmp_path / "a.jsonl", [liked]), tmp_path / "out"
     out.mkdir()
     (out / "heldout.json").write_text('{"opened": "2026-01-01T00:00:00Z", "questions": 1, "seed": 0}')
-    with pytest.raises(ConfigError, match="proved on held-out questions.*name a judge, or another folder"):
+    with pytest.raises(ConfigError, match=r"proved on held-out questions.*name a judge, or another folder"):
         await learn_from_runs(path, build_pool(), out=out)
     assert [file.name for file in out.iterdir()] == ["heldout.json"]
 

@@ -18,8 +18,8 @@ from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.utils.json import parse_json_markdown
 
 from langchain_conductor.messages import vendor_safe_name
-from langchain_conductor.models.replies import finish_reason, refusal_text, reply_usage
 from langchain_conductor.models.chat_wrappers import find_chat_models
+from langchain_conductor.models.replies import finish_reason, refusal_text, reply_usage
 from rl_conductor.errors import BadResponseError
 from rl_conductor.integration import PLAN_FORMAT_NAME, is_strict_schema
 from rl_conductor.types import JsonFormat, Price

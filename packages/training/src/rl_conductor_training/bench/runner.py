@@ -237,7 +237,7 @@ def _exclude_learned_questions(test: Task, systems: Mapping[str, SystemEntry]) -
     questions = set().union(*learned.values())
     if questions.issuperset(sample.question for sample in test.samples):
         names = " and ".join(repr(name) for name, own in learned.items() if own)
-        raise ConfigError(f"{names} learned from every question of {test.name!r}; compare on other questions")
+        raise ConfigError(f"{names} learned from every question of {test.name!r}; compare on others")
     return test.where(lambda sample: sample.question not in questions) if questions else test
 
 

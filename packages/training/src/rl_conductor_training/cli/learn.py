@@ -226,7 +226,8 @@ def _load_task(name: str, judge: str | None) -> Task:
     from rl_conductor_training.tasks import load_task  # noqa: PLC0415 - imports scipy
 
     is_file = Path(name).is_file()
-    task = load_task(f"jsonl:{name}" if is_file else name, **({"judge": judge} if judge else {}))
+    task_options: dict[str, Any] = {"judge": judge} if judge else {}
+    task = load_task(f"jsonl:{name}" if is_file else name, **task_options)
     if judge and is_file and not any(sample.details["scoring"] == "judge" for sample in task.samples):
         raise ConfigError(f"--judge scores questions with scoring 'judge', but {name!r} has none; leave it out")
     return task

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from rl_conductor._internal.validation import field_errors
-from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
 from rl_conductor.scoring import Sample, Score, Scorer, Split, Task
 from rl_conductor.types import Value
