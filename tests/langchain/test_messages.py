@@ -76,6 +76,8 @@ def test_a_turn_of_text_becomes_a_message_of_its_role(theirs: AnyMessage, ours: 
         ({"type": "image", "base64": PNG, "mime_type": "image/gif"}, ImagePart(data=PNG, media_type="image/gif")),
         ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}, ImagePart(data=PNG)),
         ({"type": "image_url", "image_url": {"url": "https://x/y.png"}}, ImagePart(url="https://x/y.png")),
+        ({"type": "image_url", "image_url": "https://x/y.png"}, ImagePart(url="https://x/y.png")),
+        ({"type": "image_url", "image_url": f"data:image/gif;base64,{PNG}"}, ImagePart(data=PNG, media_type="image/gif")),
         (
             {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "low"}},
             ImagePart(url="https://x/y.png", detail="low"),
@@ -274,7 +276,7 @@ def test_the_end_of_a_reply_is_understood_in_every_vendors_words(metadata: dict[
     ids=str,
 )
 def test_a_streamed_reply_that_broke_off_is_an_error(metadata: dict[str, str], is_complete: bool) -> None:
-    reply = AIMessageChunk("A reply th", response_metadata=metadata)
+    reply = AIMessageChunk(content="A reply th", response_metadata=metadata)
     if is_complete:
         assert core_completion(reply, model="x:y", price=None).text == "A reply th"
     else:

@@ -204,6 +204,8 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
                 yield from _reasoning(text, cast("str | None", other.get("signature")))
             case {"type": "image", **image} if "base64" in image or "url" in image:
                 yield _image(image)
+            case {"type": "non_standard", "value": {"type": "image_url", "image_url": str(url)}}:  # an older form
+                yield _image({"url": url})
             case {"type": "file", "base64": str(data)}:
                 yield FilePart(data=data, **_file_fields(block))
             case _ if not isinstance(message, AIMessage):
