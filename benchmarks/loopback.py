@@ -2,8 +2,8 @@
 
 The vendor implements Chat Completions over bare sockets, so that it is fast and can violate HTTP. The planner always
 returns the same plan: two parallel parts, then a third that reads both. Every reply contains a number and the part of
-the question that it answers, so that it can be recognised anywhere. The model `STREAMED` streams a long reply, a word
-at a time.
+the question that it answers, so that it can be recognised anywhere. The models in `CHUNK_SECONDS` stream a long reply,
+a word at a time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ subtasks = ["Write part one of question {0}.", "Write part two of question {0}."
 access_list = [[], [], ["all"]]"""
 PART = re.compile(rb"(part one|part two|the answer) of question \d+")
 QUESTION = re.compile(rb"question (\d+)")
-STREAMED, CHUNKS, CHUNK_SECONDS = "streamed", 200, 0.001
-"""A model, the number of chunks in which it streams its reply, and the seconds between them."""
+CHUNKS = 200
+CHUNK_SECONDS = {"streamed": 0.001, "burst": 0.0}
+"""Models that stream their reply in `CHUNKS` chunks, and the seconds between them."""
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 FAULTS = ("503", "hang", "reset", "truncated", "unfinished")
 """Refused; no reply; closed before the reply; closed in the middle of it; well-formed but incomplete."""
@@ -119,8 +120,8 @@ class FakeVendor:
                 writer.transport.abort()
             case "503":
                 writer.write(_http_response(503, b'{"error": {"message": "overloaded"}}'))
-            case None if request["model"] == STREAMED and request.get("stream"):
-                await _stream_words(writer)
+            case None if request["model"] in CHUNK_SECONDS and request.get("stream"):
+                await _stream_words(writer, request["model"])
             case _:
                 reply = _encode_reply(request, reply_text(call), fault)
                 writer.write(reply[: len(reply) // 2] if fault == "truncated" else reply)
@@ -148,14 +149,14 @@ def _encode_reply(request: dict[str, Any], text: str, fault: str | None) -> byte
     return STREAM_HEAD + b"".join(_http_chunk(event) for event in [*events, b""])
 
 
-async def _stream_words(writer: asyncio.StreamWriter) -> None:
+async def _stream_words(writer: asyncio.StreamWriter, model: str) -> None:
     """Streams `CHUNKS` words, each in a write of its own."""
     writer.write(STREAM_HEAD)
     for number in range(CHUNKS):
-        frame = _frame(STREAMED, "delta", f"word{number} ", finish="stop" if number == CHUNKS - 1 else None)
+        frame = _frame(model, "delta", f"word{number} ", finish="stop" if number == CHUNKS - 1 else None)
         writer.write(_http_chunk(f"data: {json.dumps(frame)}\n\n".encode()))
         await writer.drain()
-        await asyncio.sleep(CHUNK_SECONDS)
+        await asyncio.sleep(CHUNK_SECONDS[model])
     writer.write(_http_chunk(b"data: [DONE]\n\n") + _http_chunk(b""))
     await writer.drain()
 

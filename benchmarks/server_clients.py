@@ -8,8 +8,6 @@ import time
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from loopback import STREAMED
-
 KEY = "sk-one-key-for-both-servers"
 
 
@@ -103,10 +101,10 @@ class Client:
         await asyncio.gather(*(self._ask(name, part) for name, part in zip("ab", parts, strict=True)))
         await self._ask("c", "Write the answer of question 1.")
 
-    async def run_stream(self) -> float:
+    async def run_stream(self, model: str) -> float:
         """Streams the long reply of one worker; returns the seconds until its first text."""
         connection = self._connection()
-        first = await connection.stream("stream" if self._runs_workflows else STREAMED, "This is question 1.")
+        first = await connection.stream(model, "This is question 1.")
         self._connections.append(connection)
         return first
 
