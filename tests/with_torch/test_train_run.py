@@ -260,7 +260,8 @@ def test_only_the_warning_about_masked_plans_is_silenced(caplog: pytest.LogCaptu
     silence_libraries()
     talker = logging.getLogger(grpo_trainer.__name__)
     assert f"{MASKED_WARNING} for the following" in inspect.getsource(grpo_trainer)
-    talker.warning(f"{MASKED_WARNING} for the following kwargs: a long prompt")
+    for rank in ("", "[RANK 0] "):
+        talker.warning(f"{rank}{MASKED_WARNING} for the following kwargs: a long prompt")
     talker.warning("The vLLM server runs with `--logprobs-mode raw_logprobs`")
     assert [record.getMessage() for record in caplog.records] == [
         "The vLLM server runs with `--logprobs-mode raw_logprobs`"

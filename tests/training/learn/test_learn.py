@@ -239,7 +239,7 @@ async def test_a_cap_in_dollars_is_never_passed(tmp_path: Path, cap: Decimal) ->
 
 
 async def test_a_cap_in_tokens_is_never_passed(tmp_path: Path) -> None:
-    with pytest.raises(LimitError, match=r"the caps are too low to compare the workers on a single question"):
+    with pytest.raises(LimitError, match=r"the caps are too low to ask the workers a single question"):
         await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path, budget=Limits(tokens=300))
     assert stored_usage(tmp_path / "replies.sqlite").total_tokens <= 300
 

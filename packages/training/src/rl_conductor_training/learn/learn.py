@@ -279,6 +279,8 @@ class _LearnRun:
             name: [row for sample in pilot if (row := table.rows.get((workflow, sample.id))) is not None]
             for name, workflow in zip(self.workspace.conductor.pool, self.singles, strict=True)
         }
+        if not any(rows.values()):
+            raise self._caps_too_low("to ask the workers a single question", Cost())
         self.notes += describe_failures(rows)
         # Rows of an earlier process or of production took none of this time.
         seconds = sum(row.seconds for name in rows for row in rows[name] if row.created >= created)
@@ -308,10 +310,15 @@ class _LearnRun:
     def _report(self, stage: str, row: ExperienceRow | None = None) -> None:
         self.on_progress(LearnProgress(stage, self.budget.total.spent, row))
 
-    def _describe_need(self, plan: SearchPlan) -> str:
+    def _describe_need(self, thorough: Cost) -> str:
         """Says how much would suffice; by the measured costs, if the caps allowed any measurement."""
         guess = Cost(usd=float(self.estimate.usd or 0), tokens=self.estimate.tokens, seconds=self.estimate.minutes * 60)
-        return describe_need(plan.thorough if plan.thorough.tokens else guess, self.limits)
+        return describe_need(thorough if thorough.tokens else guess, self.limits)
+
+    def _caps_too_low(self, purpose: str, thorough: Cost) -> LimitError:
+        limit = "tokens" if self.limits.seconds is None else "seconds"
+        message = f"the caps are too low {purpose}; {self._describe_need(thorough)}"
+        return LimitError(message, limit=limit, needed=self.estimate.tokens, remaining=0)
 
     def _note_cap(self, stage: str, consequence: str) -> None:
         self.notes.append(f"a cap ended {stage} early: {consequence}")
@@ -332,12 +339,7 @@ class _LearnRun:
         table = score_table(self.runner, samples)
         complete = [sample for sample in samples if all((workflow, sample.id) in table.rows for workflow in workflows)]
         if not complete:
-            raise LimitError(
-                f"the caps are too low to compare the workers on a single question; {self._describe_need(plan)}",
-                limit="tokens" if self.limits.seconds is None else "seconds",
-                needed=self.estimate.tokens,
-                remaining=0,
-            )
+            raise self._caps_too_low("to compare the workers on a single question", plan.thorough)
         training = [sample for sample in complete if sample in trained]
         return (
             Lessons(score_table(self.runner, complete), exploration.portfolio, self.singles),
@@ -368,7 +370,7 @@ class _LearnRun:
         plan, gate, proof = findings.search.plan, findings.gate, findings.proof
         if plan.needed.tokens < plan.thorough.tokens:
             self.notes.append(
-                f"the caps left room for a smaller search only ({plan.summary}); {self._describe_need(plan)}"
+                f"the caps left room for a smaller search only ({plan.summary}); {self._describe_need(plan.thorough)}"
             )
         return LearnRecord(
             task=self.data.task.name,

@@ -63,7 +63,7 @@ USAGE_METRICS = ("usd", "tokens", "calls")
 PROCESS_TIMEOUT = timedelta(days=1)
 """Maximum wait for the process that samples demonstrations, or for one with slow workers."""
 MASKED_WARNING = "All reward functions returned None"
-"""The first words of TRL's warning about a masked plan, which quotes the whole prompt."""
+"""The first words of TRL's warning about a masked plan, which quotes the whole prompt. Accelerate puts the rank before."""
 
 
 def train(
@@ -219,7 +219,7 @@ def silence_libraries() -> None:
 
 
 def _is_not_masked_warning(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(MASKED_WARNING)
+    return MASKED_WARNING not in record.getMessage()
 
 
 def _ensure_installed(reporters: Sequence[Reporter]) -> None:
