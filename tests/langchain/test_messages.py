@@ -77,7 +77,10 @@ def test_a_turn_of_text_becomes_a_message_of_its_role(theirs: AnyMessage, ours: 
         ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}, ImagePart(data=PNG)),
         ({"type": "image_url", "image_url": {"url": "https://x/y.png"}}, ImagePart(url="https://x/y.png")),
         ({"type": "image_url", "image_url": "https://x/y.png"}, ImagePart(url="https://x/y.png")),
-        ({"type": "image_url", "image_url": f"data:image/gif;base64,{PNG}"}, ImagePart(data=PNG, media_type="image/gif")),
+        (
+            {"type": "image_url", "image_url": f"data:image/gif;base64,{PNG}"},
+            ImagePart(data=PNG, media_type="image/gif"),
+        ),
         (
             {"type": "image_url", "image_url": {"url": "https://x/y.png", "detail": "low"}},
             ImagePart(url="https://x/y.png", detail="low"),

@@ -63,7 +63,7 @@ USAGE_METRICS = ("usd", "tokens", "calls")
 PROCESS_TIMEOUT = timedelta(days=1)
 """Maximum wait for the process that samples demonstrations, or for one with slow workers."""
 MASKED_WARNING = "All reward functions returned None"
-"""The first words of TRL's warning about a masked plan, which quotes the whole prompt; Accelerate prefixes it with the rank."""
+"""The first words of TRL's warning about a masked plan, after a rank. It quotes the whole prompt."""
 
 
 def train(
