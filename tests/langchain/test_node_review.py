@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from langchain.agents.middleware.human_in_the_loop import DecisionType, EditDecision, HITLRequest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -91,6 +92,34 @@ def test_a_decision_that_can_not_be_carried_out_leaves_the_pause_in_place(decisi
     with pytest.raises(ValidationError, match=problem):
         graph.invoke(Command(resume=decision), THREAD)
     assert answer_of(decide(graph, type="approve")) == ANSWER
+
+
+def test_request_and_decision_are_also_in_the_form_of_langchains_middleware() -> None:
+    solver = conductor()
+    graph, review = paused(solver)
+    request: HITLRequest = {name: review[name] for name in HITLRequest.__annotations__}  # type: ignore[assignment]
+    (action,), (config,) = request["action_requests"], request["review_configs"]
+    assert action["name"] == config["action_name"]
+    assert set(config["allowed_decisions"]) == set(get_args(DecisionType))
+    assert action["description"] == review["drawing"]
+
+    action["args"]["steps"][1]["subtask"] = "estimate"
+    edit = EditDecision(type="edit", edited_action={"name": action["name"], "args": action["args"]})
+    assert answer_of(decide(graph, decisions=[edit])) == "tell(join(look(), estimate()))"
+
+
+@pytest.mark.parametrize(
+    ("decisions", "answer"),
+    [
+        ([{"type": "approve"}], ANSWER),
+        ([{"type": "respond", "message": "It is 7."}], "It is 7."),
+    ],
+)
+def test_one_decision_in_a_list_is_carried_out(decisions: list[dict[str, str]], answer: str) -> None:
+    graph, _ = paused(conductor())
+    with pytest.raises(ValidationError, match=r"write Command\(resume="):
+        decide(graph, decisions=decisions * 2)
+    assert answer_of(decide(graph, decisions=decisions)) == answer
 
 
 def test_a_rejected_plan_is_planned_again_with_the_reason_in_mind_and_waits_again() -> None:

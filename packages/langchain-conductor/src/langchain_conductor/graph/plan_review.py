@@ -1,6 +1,6 @@
 """Human review of a plan before it runs: the data that is shown, and the decisions that are accepted.
 
-The decisions are those of LangChain's `HumanInTheLoopMiddleware`.
+Request and decisions are also in the form of LangChain's `HumanInTheLoopMiddleware`, for user interfaces that know it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from rl_conductor.types import Message, Value
 from rl_conductor.workflow.workflow import Workflow
 
 REPLAN_PROMPT = "A reviewer rejected this plan:\n{drawing}\n\n{message}\n\nWrite another one."
+ACTION = "run_workflow"
+"""The name of the action to review, whose arguments are the workflow."""
 NO_REASON = "They gave no reason."
 INVALID_DECISION = (
     "write Command(resume={'type': 'approve'}), or as the type 'edit' with a 'workflow', 'reject' with a 'message', or "
@@ -84,7 +86,7 @@ def request_decision(plan: PlanRecord, workflow: Workflow, check: Callable[[Work
 
 def _parse_decision(value: Any, parse: ValidatorFunctionWrapHandler) -> Decision:
     try:
-        decision: Decision = parse(value)
+        decision: Decision = parse(_from_middleware_form(value))
     except ValidationError as error:
         if error.errors()[0]["loc"]:  # a decision with an invalid field
             raise
@@ -92,14 +94,29 @@ def _parse_decision(value: Any, parse: ValidatorFunctionWrapHandler) -> Decision
     return decision
 
 
+def _from_middleware_form(value: Any) -> Any:
+    """Returns the decision in a list of one; the arguments of an edited action are its workflow."""
+    match value:
+        case {"decisions": [decision]}:
+            value = decision
+    match value:
+        case {"type": "edit", "edited_action": {"args": workflow}}:
+            return {"type": "edit", "workflow": workflow}
+    return value
+
+
 def review_data(plan: PlanRecord, workflow: Workflow) -> dict[str, Any]:
-    """Returns the plan as a drawing and as data; an `edit` may contain changed data."""
+    """Returns the plan as a drawing, as data, and as an action; an `edit` may contain changed data."""
+    drawing, data = workflow.ascii(), workflow.model_dump(mode="json")
+    allowed = ["approve", "edit", "reject", "respond"]
     return {
         "type": "plan_review",
-        "drawing": workflow.ascii(),
+        "drawing": drawing,
         "mermaid": workflow.mermaid(),
         "reasoning": plan.reasoning,
-        "workflow": workflow.model_dump(mode="json"),
+        "workflow": data,
+        "action_requests": [{"name": ACTION, "args": data, "description": drawing}],
+        "review_configs": [{"action_name": ACTION, "allowed_decisions": allowed}],
     }
 
 
