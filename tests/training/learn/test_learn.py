@@ -19,7 +19,9 @@ from rl_conductor.types import FREE, Price
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.tasks import Sample
+from rl_conductor_training.spending import CostEstimate
+from rl_conductor_training.tasks import Sample, load_task
+from training.learn import skills
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
 
 learn = partial(run_learn, settings=LearnSettings(max_steps=2))
@@ -301,3 +303,30 @@ async def test_a_failing_scorer_is_named_with_its_question(tmp_path: Path) -> No
     task = replace(build_task(), scorer=fail)
     with pytest.raises(ConfigError, match=r"the scorer of 'skills' failed on question '\w+-\d+': ValueError: oops"):
         await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
+
+
+async def test_the_estimate_includes_the_judge(tmp_path: Path) -> None:
+    task = build_task()
+    judged = tuple(sample.model_copy(update={"details": {"judge": "openai:gpt-4o"}}) for sample in task.samples)
+    estimates: list[CostEstimate] = []
+    for questions in (task, replace(task, samples=judged)):
+        await learn(
+            questions, build_pool(), planner=build_planner(), out=tmp_path / "out", on_estimate=estimates.append
+        )
+    plain, with_judge = estimates
+    assert with_judge.calls > plain.calls * 1.5
+    assert with_judge.usd is not None
+    assert plain.usd is not None
+    assert with_judge.usd > plain.usd * 2
+
+
+async def test_a_judge_without_a_price_is_refused_under_a_cap_in_dollars(tmp_path: Path) -> None:
+    judge = ScriptedModel(skills.judge, name="judge", price=None)
+    lines = [
+        {"question": sample.question, "answer": sample.answer, "scoring": "judge", "group": sample.id}
+        for sample in build_task().samples
+    ]
+    (tmp_path / "judged.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    task = load_task(f"jsonl:{tmp_path / 'judged.jsonl'}", judge=judge)
+    with pytest.raises(ConfigError, match="judge can't be used under a cap in dollars: the price of scripted:judge is"):
+        await learn(task, build_pool(), planner=build_planner(), out=tmp_path / "out", budget=Limits(usd=5))

@@ -266,7 +266,7 @@ class Budget:
     def _refuse_unpriced(self, model: str, bound: UpperBound) -> None:
         if self.limits.usd is not None and bound.cost is None:
             raise LimitError(
-                f"the price of {model} is unknown, so limits.usd can't be enforced; give its worker a price",
+                f"the price of {model} is unknown, so limits.usd can't be enforced; give it a price",
                 limit="usd",
                 needed=UNKNOWN_PRICE,
                 remaining=self.limits.usd - self.spent_in_total.usd,

@@ -283,7 +283,7 @@ def _fetch_weights(pool: Path) -> None:
 
 
 def _format_estimate(estimate: CostEstimate) -> str:
-    usd = "an unknown amount (a worker has no price)" if estimate.usd is None else dollars(estimate.usd)
+    usd = "an unknown amount (a price is unknown)" if estimate.usd is None else dollars(estimate.usd)
     return (
         f"expected: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, {estimate.minutes:.0f} minutes; "
         "rough, for a thorough search; tighter caps get a smaller one"

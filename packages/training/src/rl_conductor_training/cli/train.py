@@ -146,7 +146,7 @@ def _print_estimate(settings: TrainConfig) -> None:
 
 
 def _format_estimate(estimate: CostEstimate) -> str:
-    usd = "an unknown amount (a worker has no price)" if estimate.usd is None else dollars(estimate.usd)
+    usd = "an unknown amount (a price is unknown)" if estimate.usd is None else dollars(estimate.usd)
     return (
         f"expected of the workers: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, "
         f"{estimate.minutes:.0f} minutes; rough, until the first step is measured"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
+from rl_conductor.integration import price_of
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.search.candidates import build_candidates, descriptions
 from rl_conductor_training.learn.search.explore import PROPOSALS
 from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, halving_rounds
 from rl_conductor_training.spending import (
+    DEFAULT_SECONDS,
     PROMPT_TOKENS,
     REPLY_TOKENS,
     CostEstimate,
@@ -17,9 +20,12 @@ from rl_conductor_training.spending import (
     mean_price,
     mean_question_tokens,
 )
+from rl_conductor_training.tasks import Sample
 
 PLANNER_TOKENS = 1_500
 """Expected tokens of a planner call, prompt and plan."""
+VERDICTS = 2
+"""Calls of a judge for each answer."""
 
 
 def estimate_cost(data: LearnData, pool: WorkerPool, *, max_steps: int, seed: int, concurrency: int) -> CostEstimate:
@@ -40,7 +46,27 @@ def estimate_cost(data: LearnData, pool: WorkerPool, *, max_steps: int, seed: in
     price = mean_price(pool, input_tokens)
     usd = None if price is None else price * calls
     minutes = calls * mean_latency(pool) / concurrency / 60
-    return CostEstimate(calls=calls, tokens=tokens, usd=usd, minutes=minutes)
+    estimate = CostEstimate(calls=calls, tokens=tokens, usd=usd, minutes=minutes)
+    return _add_judge(estimate, data.task.samples, workflow_runs + 2 * heldout, concurrency)
+
+
+def _add_judge(estimate: CostEstimate, samples: Sequence[Sample], runs: int, concurrency: int) -> CostEstimate:
+    """Adds the verdicts of the judge on the answers of `runs`, if some questions have one."""
+    judges = [str(sample.details["judge"]) for sample in samples if "judge" in sample.details]
+    if not judges:
+        return estimate
+    calls = round(runs * len(judges) / len(samples) * VERDICTS)
+    input_tokens = PROMPT_TOKENS + 2 * REPLY_TOKENS + mean_question_tokens(samples)
+    provider, _, name = judges[0].partition(":")
+    price = price_of(provider, name)
+    is_priced = estimate.usd is not None and price is not None
+    cost = price.max_cost(input_tokens=input_tokens, output_tokens=1) * calls if price else Decimal(0)
+    return CostEstimate(
+        calls=estimate.calls + calls,
+        tokens=estimate.tokens + calls * input_tokens,
+        usd=(estimate.usd or Decimal(0)) + cost if is_priced else None,
+        minutes=estimate.minutes + calls * DEFAULT_SECONDS / concurrency / 60,
+    )
 
 
 def add_search(estimate: CostEstimate, runs: int, seconds: float = 0.0) -> CostEstimate:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, RunError
@@ -196,7 +196,11 @@ class Runner:
         try:
             with call_scope(self.budget, None, usages):
                 score = wrong(None, failure) if failure else await self._score(sample, trace.text)
-        except LimitError:  # of a judge
+        except LimitError as error:  # of a judge
+            if error.needed == UNKNOWN_PRICE:
+                raise ConfigError(
+                    f"the judge can't be used under a cap in dollars: {error}, or cap the tokens"
+                ) from error
             self.is_exhausted = True
             return
         if was_limited(trace, self.budget):
