@@ -14,11 +14,12 @@ from trl.trainer import grpo_trainer
 from typer.testing import CliRunner
 
 import toy_training
-from rl_conductor._internal.jsonl import read_lines
+from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.cli.main import app
 from rl_conductor.errors import ConfigError
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
 from rl_conductor_training.train.callbacks import StepMetrics
+from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.progress import Status
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord, StepRow
@@ -247,8 +248,10 @@ def test_the_command_shows_the_cost_the_stages_and_the_curves(tmp_path: Path) ->
         "[grpo]\nsteps = 1\nquestions = 1\nrollouts = 2\nmicro_batch = 2\n",
         encoding="utf-8",
     )
-    run = CliRunner().invoke(app, ["train", str(tmp_path / "train.toml"), "--output", str(tmp_path / "run")])
+    arguments = ["train", str(tmp_path / "train.toml"), "--output", str(tmp_path / "run"), "--seed", "3"]
+    run = CliRunner().invoke(app, arguments)
     assert run.exit_code == 0, run.output
+    assert read_value(tmp_path / "run" / "config.json", TrainConfig).seed == 3
     expected = ["loading the questions", "expected of the workers: about 2 calls", "loading the model"]
     expected += ["step 1: sampling 2 plans", "step 1: running plans, 0 of 2", "step 1 of 1: reward", "measured so far"]
     places = [run.stderr.index(text) for text in expected]

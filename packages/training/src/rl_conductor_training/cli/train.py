@@ -68,6 +68,10 @@ TokensOption = Annotated[
 MinutesOption = Annotated[
     float | None, typer.Option("--minutes", min=0.01, metavar="N", help="Hard cap on the time of this call.")
 ]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--seed", min=0, metavar="N", help="Seed of the run; default: that of the file.", show_default=False),
+]
 EstimateOption = Annotated[bool, typer.Option("--estimate", help="Print the expected cost and stop; nothing is spent.")]
 ReportToOption = Annotated[
     list[Reporter] | None,
@@ -95,6 +99,7 @@ def train(
     usd: UsdOption = None,
     tokens: TokensOption = None,
     minutes: MinutesOption = None,
+    seed: SeedOption = None,
     estimate_only: EstimateOption = False,
     report_to: ReportToOption = None,
 ) -> None:
@@ -107,10 +112,11 @@ def train(
     Examples:
       rl-conductor train recipes/cpu.toml --max-steps 3
       rl-conductor train recipes/small.toml --output runs/first --minutes 90
+      rl-conductor train recipes/small.toml --output runs/second --seed 1
       rl-conductor train recipes/paper-7b.toml --estimate
       accelerate launch -m rl_conductor.cli.main train recipes/paper-7b.toml --usd 200
     """
-    settings = _read_settings(config, report_to)
+    settings = _read_settings(config, seed, report_to)
     folder = output or Path("runs") / config.stem
     if estimate_only:
         _print_estimate(settings)
@@ -153,11 +159,14 @@ def _format_estimate(estimate: CostEstimate) -> str:
     )
 
 
-def _read_settings(config: Path, report_to: list[Reporter] | None) -> TrainConfig:
+def _read_settings(config: Path, seed: int | None, report_to: list[Reporter] | None) -> TrainConfig:
     settings = read_config(config)
-    if not report_to:
-        return settings
-    return settings.model_copy(update={"keep": settings.keep.model_copy(update={"report_to": tuple(report_to)})})
+    if seed is not None:
+        settings = settings.model_copy(update={"seed": seed})
+    if report_to:
+        keep = settings.keep.model_copy(update={"report_to": tuple(report_to)})
+        settings = settings.model_copy(update={"keep": keep})
+    return settings
 
 
 def _fetch_weights(config: TrainConfig) -> None:
