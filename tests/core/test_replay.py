@@ -9,6 +9,7 @@ import pytest
 
 from rl_conductor import Card, Conductor, Planner, ScriptedModel, Worker, WorkerPool
 from rl_conductor.errors import ConfigError, ModelError, RateLimitError, RunError
+from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Call, Trace
@@ -264,3 +265,20 @@ async def test_a_run_that_was_cut_short_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="was cancelled"):
         await replay(recorded.model_copy(update={"completion": None, "error": "cancelled"}))
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [
+        Capabilities(grammar=True, runs_in="process"),
+        Capabilities(grammar=True, lengths="check"),
+        Capabilities(json_schema=True, array_bounds=True, context=8_000),
+    ],
+    ids=str,
+)
+async def test_a_planner_of_any_capabilities_is_replayed_with_its_own_prompt(capabilities: Capabilities) -> None:
+    solver = conductor()
+    model = ScriptedModel(PLAN, name="p", capabilities=capabilities)
+    planner = Planner(model=model, form="lists")
+    recorded = reread(await Conductor(planner, solver.pool).run("What is 40 + 2?"))
+    assert differences(recorded, await replay(recorded)) == ()

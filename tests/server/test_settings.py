@@ -111,7 +111,12 @@ def test_limits_of_the_pool_apply_unless_a_profile_replaces_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "worker", [ScriptedModel("x", name="other"), {"model": ScriptedModel("x"), "instructions": "Be brief."}]
+    "worker",
+    [
+        ScriptedModel("x", name="other"),
+        {"model": ScriptedModel("x"), "instructions": "Be brief."},
+        {"model": ScriptedModel("x"), "description": "knows the law"},
+    ],
 )
 def test_fingerprints_of_different_pools_differ(worker: Any) -> None:
     def fingerprint(worker: Any) -> str:
@@ -119,6 +124,19 @@ def test_fingerprints_of_different_pools_differ(worker: Any) -> None:
         return next(iter(build_catalog(pool, {}))).fingerprint
 
     assert fingerprint(ScriptedModel("x")) == fingerprint(ScriptedModel("x")) != fingerprint(worker)
+
+
+def test_fingerprints_of_workers_with_other_tools_differ() -> None:
+    def today() -> str:
+        """Returns the date."""
+        return "2026-01-01"
+
+    def fingerprint(*tools: Any) -> str:
+        workers = WorkerPool({"a": {"model": ScriptedModel("x"), "description": "same", "tools": tools}})
+        pool = DiscoveredPool(workers, Planner(model=ScriptedModel("")), ())
+        return next(iter(build_catalog(pool, {}))).fingerprint
+
+    assert fingerprint() != fingerprint(today)
 
 
 @pytest.mark.parametrize(

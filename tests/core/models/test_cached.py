@@ -187,6 +187,19 @@ def test_a_file_that_is_no_cache_is_a_mistake_of_the_user(model: ScriptedModel, 
         CachedModel(model, tmp_path / "notes.txt" / "below.sqlite")
 
 
+async def test_a_reply_is_returned_although_the_cache_is_locked(
+    model: ScriptedModel, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rl_conductor.models.cached.BUSY_SECONDS", 0.01)
+    cached = CachedModel(model, file)
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert (await cached.complete(asking())).text == "reply 1"
+        assert [delta.completion.text async for delta in cached.stream(asking()) if delta.completion] == ["reply 2"]
+    assert "was not stored in the cache" in caplog.text
+    assert (await cached.complete(asking())).usage.cached_calls == 0
+
+
 async def test_what_is_kept_is_readable_by_sqlite(model: ScriptedModel, file: Path) -> None:
     await CachedModel(model, file).complete(asking())
     connection = sqlite3.connect(file)

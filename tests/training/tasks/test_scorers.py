@@ -53,6 +53,13 @@ async def test_numeric_takes_a_tolerance() -> None:
 async def test_a_regex_is_searched_with_a_timeout() -> None:
     assert (await regex(sample(r"(?i)\bparis\b"), "It is PARIS")).answer == "PARIS"
     assert not (await regex(sample("x+"), "no")).right
+    for pattern, text, right in (
+        ("(?s)(?=.*foo)(?=.*bar)", "foo\nand bar", True),
+        ("(?s)(?=.*foo)(?=.*bar)", "foo alone", False),
+        ("^(?!.*sorry)", "Of course.", True),
+        ("^(?!.*sorry)", "I am sorry.", False),
+    ):
+        assert (await regex(sample(pattern), text)).right is right
     began = time.monotonic()
     score = await regex(sample(r"(a+)+$"), "a" * 60 + "b")
     assert "took too long" in score.explanation

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time
 from functools import cached_property
 
 from rl_conductor._internal.version import package_version
+from rl_conductor.agents.tool_loop import ToolLoopModel
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.config.profiles import MINI, ULTRA
@@ -25,6 +26,8 @@ PREFIX = "conductor:"
 """The provider in the names of conductors, which served models leave out."""
 BUILT_IN = {"conductor-mini": (MINI, date(2026, 11, 21)), "conductor-ultra": (ULTRA, date(2026, 11, 21))}
 """The built-in models, with the dates of their last change."""
+DETECTED = {"can", "context", "lengths"}
+"""Capabilities that may be detected only when a model is first used."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +64,13 @@ class ServedModel:
         conductor = self.conductor
         parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), conductor.access]
         for planner in conductor.planner.planners:
-            parts += [planner.model.name, planner.setup.model_dump_json(exclude={"can"})]  # `can` may be detected later
+            parts += [planner.model.name, planner.setup.model_dump_json(exclude=DETECTED)]
             parts += [planner.domain.model_dump_json()] if planner.domain else []
         parts += [conductor.tiers.sha256] if conductor.tiers else []
         parts += [conductor.selector.model_dump_json()] if conductor.selector else []
-        parts += [
-            f"{worker.name} {worker.model.name} {worker.sampling.model_dump_json()}"
-            for worker in conductor.pool.values()
-        ]
-        parts += [f"{worker.name} {worker.instructions}" for worker in conductor.pool.values() if worker.instructions]
+        for worker in conductor.pool.values():
+            parts.append(worker.setup.model_dump_json(exclude=DETECTED))
+            parts += [worker.model.tools.description] if isinstance(worker.model, ToolLoopModel) else []
         parts += [f"{guardrail.name} {sorted(guardrail.stages)}" for guardrail in conductor.guardrails]
         return f"fp_{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:12]}"
 

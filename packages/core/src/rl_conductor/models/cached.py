@@ -6,13 +6,15 @@ temperature; set different values of `Sampling.seed` to get different replies.
 
 A cached reply carries the usage of the original call, so that limits, tables and rewards come out the same;
 `Usage.cached_calls` counts the `calls` that came from the cache, and `cached_seconds` the time they saved. Failures are
-not cached. An entry that this release can't parse is treated as a miss and overwritten.
+not cached. An entry that this release can't parse is treated as a miss and overwritten. A file that can't be read or
+written is logged, and the model answers without it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -27,6 +29,8 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.text.delimiters import strip_nonces
 from rl_conductor.types import Completion, Delta, Request, Usage, total
+
+log = logging.getLogger("rl_conductor")
 
 BUSY_SECONDS = 30.0
 """Timeout in seconds for locks that other processes hold on the database file."""
@@ -107,18 +111,24 @@ class CachedModel(WrapperModel):
         return self._locks.get().setdefault(key, asyncio.Lock())
 
     def _load(self, key: str) -> Completion | None:
-        with self._open() as table:
-            row = table.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
-        try:
+        try:  # raising would fail the step and silently switch to another worker
+            with self._open() as table:
+                row = table.execute("SELECT completion FROM replies WHERE key = ?", (key,)).fetchone()
             return None if row is None else Completion.model_validate_json(row[0])
-        except ValidationError:  # raising would fail the step and silently switch to another worker
+        except ValidationError:
+            return None
+        except sqlite3.Error as error:
+            log.warning("the cache %r can't be read, so %s is called: %s", str(self._path), self.name, error)
             return None
 
     def _save(self, key: str, completion: Completion, seconds: float) -> None:
         usage = completion.usage.model_copy(update={"cached_seconds": seconds})
         completion = completion.model_copy(update={"usage": usage})
-        with self._open() as table:
-            table.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, completion.model_dump_json()))
+        try:
+            with self._open() as table:
+                table.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, completion.model_dump_json()))
+        except sqlite3.Error as error:  # the reply is there and paid for
+            log.warning("a reply of %s was not stored in the cache %r: %s", self.name, str(self._path), error)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

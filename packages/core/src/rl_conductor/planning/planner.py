@@ -133,10 +133,13 @@ class Planner:
     @cached_property
     def setup(self) -> PlannerSetup:
         """The settings that are stored in traces."""
+        capabilities = self.model.capabilities
         return PlannerSetup(
             card=self.card,
-            can=self.model.capabilities.names,
-            context=self.model.capabilities.context,
+            can=capabilities.names,
+            context=capabilities.context,
+            runs_in=capabilities.runs_in,
+            lengths=capabilities.lengths,
             form=self.form,
             roster=self.roster,
             examples=self.examples if isinstance(self.examples, int) else tuple(self.examples),

@@ -16,7 +16,8 @@ from rl_conductor_training.tasks.scorers.answers import (
     numbers_match,
 )
 
-SEARCH = "import re\nfound = re.search({pattern!r}, {text!r})\nprint(found.group(0) if found else '', end='')"
+SEARCH = "import re\nfound = re.search({pattern!r}, {text!r})\nprint('=' + found.group(0) if found else '', end='')"
+"""Prints the match after a mark, since it may be empty."""
 
 
 async def exact(sample: Sample, text: str) -> Score:
@@ -44,7 +45,7 @@ async def regex(sample: Sample, text: str) -> Score:
     result = await run_python(program, limits=ResourceLimits(seconds=5.0))
     if result.status == "timeout":
         return wrong(None, f"the pattern {sample.answer!r} took too long on this reply")
-    match = result.output or None
+    match = result.output.removeprefix("=") if result.output else None
     return compared(right=match is not None, answer=match, expected=sample.answer)
 
 

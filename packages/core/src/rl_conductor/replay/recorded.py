@@ -1,0 +1,93 @@
+"""Replays a trace from its recorded replies: no model is called, nothing is spent, and nothing waits."""
+
+from __future__ import annotations
+
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.context import RunContext
+from rl_conductor.errors import (
+    ConfigError,
+    RunError,
+)
+from rl_conductor.execution.run import Run
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
+from rl_conductor.replay.recording import RecordedModel, Recording, recorded_capabilities
+from rl_conductor.trace.trace import (
+    Round,
+    Setup,
+    Trace,
+)
+from rl_conductor.workflow.limits import Limits
+
+
+async def replay(trace: Trace) -> Trace:
+    """Runs `trace` again, answering each call from its recording, and returns the new trace.
+
+    A request without a recorded reply fails with `BadRequestError`, and `differences` reports it.
+
+    Raises:
+        ConfigError: the trace has no setup, its run was cancelled, or a guardrail kept texts out of it.
+    """
+    setup = _check_replayable(trace)
+    run = _create_run(trace, setup, Recording(trace))
+    first = trace.rounds[0].plan if trace.rounds else None
+    try:
+        return await run.run(first.workflow if first and first.source == "given" else None)
+    except RunError as failed:
+        return failed.trace
+
+
+def _check_replayable(trace: Trace) -> Setup:
+    if trace.setup is None:
+        raise ConfigError("the trace can't be replayed: it has no setup, which describes the planner and pool")
+    if trace.completion is None and trace.error == "cancelled":
+        raise ConfigError("the trace can't be replayed: its run was cancelled, so the recording is incomplete")
+    for check in trace.checks():
+        if check.is_blocking or (check.stage, check.outcome) == ("prompt", "redacted"):
+            raise ConfigError(f"the trace can't be replayed, because texts are not in it: {check.in_words}")
+    return trace.setup
+
+
+def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
+    planner = Planner(
+        model=RecordedModel(trace.planner, recorded_capabilities(setup.planner), recording),
+        form=setup.planner.form,
+        roster=setup.planner.roster,
+        examples=setup.planner.examples,
+        instructions=setup.planner.instructions,
+        samples=setup.planner.samples,
+        repair=setup.planner.repair,
+        sampling=setup.planner.sampling,
+        card=setup.planner.card,
+    )
+    workers = (
+        Worker(
+            name=worker.card.name,
+            model=RecordedModel(worker.model, recorded_capabilities(worker), recording),
+            card=worker.card,
+            sampling=worker.sampling,
+            instructions=worker.instructions,
+        )
+        for worker in setup.workers
+    )
+    context = RunContext(
+        limits=trace.limits,
+        retries=setup.retries,
+        keep_prompts=any(call.request for call in trace.calls()),
+        fence_key=trace.fence_key,
+    )
+    context.budget = Budget(Limits())  # replies are replayed, so nothing is spent
+    return Run(
+        context=context,
+        planner=planner,
+        pool=WorkerPool(workers),
+        request=trace.request,
+        policy=trace.policy,
+        access=setup.access,
+        stream=True,
+        previous_rounds=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source in ("tier", "learned")],
+    )
+
+
+# ----------------------------------------------------------------------------------- the recording
