@@ -6,16 +6,21 @@ import json
 import logging
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
 from pythonjsonlogger.json import JsonFormatter
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.settings import LogEntry
+from rl_conductor_server.store import StoreUnavailableError
 
+log = logging.getLogger("rl_conductor_server")
 access_log = logging.getLogger("rl_conductor_server.access")
 FIELDS = "rl_conductor_server.log"
 """The key in an ASGI scope under which a request's fields are collected."""
@@ -120,3 +125,17 @@ def _log_request(scope: Scope, fields: dict[str, Any], seconds: float) -> None:
     client = scope.get("client")
     details = {"method": method, "path": path, "seconds": round(seconds, 4), "client": client[0] if client else None}
     access_log.info("%s %s", method, path, extra=fields | details)
+
+
+@contextmanager
+def log_failures(work: str) -> Iterator[None]:
+    """Logs errors of work that is repeated for ever: the next attempt may succeed.
+
+    Without it, other servers would take over the runs of this one.
+    """
+    try:
+        yield
+    except (SQLAlchemyError, StoreUnavailableError) as error:
+        log.warning("the store is unavailable: %s", type(error).__name__)
+    except Exception:
+        log.exception("%s failed", work)

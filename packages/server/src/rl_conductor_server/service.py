@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -32,7 +31,7 @@ from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.experiments.shadow import ShadowRunners
-from rl_conductor_server.logs import add_log_fields
+from rl_conductor_server.logs import add_log_fields, log_failures
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.admission import Admission
@@ -42,7 +41,7 @@ from rl_conductor_server.runs.request import AdmittedRequest, admit
 from rl_conductor_server.runs.resources import RequestResources
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
-from rl_conductor_server.store import Arm, Store, StoreUnavailableError, StoreUnreachableError
+from rl_conductor_server.store import Arm, Store, StoreUnreachableError
 
 if TYPE_CHECKING:
     from rl_conductor_server.auth.oidc import OidcClient
@@ -391,10 +390,6 @@ async def open_store(entry: StoreEntry, *, on_lost_write: Callable[[], None] = l
 async def _repeat(work: Callable[[], Awaitable[None]], seconds: float) -> None:
     """Calls `work` for ever, with a pause of `seconds` after each call."""
     while True:
-        try:
+        with log_failures("upkeep"):
             await work()
-        except (SQLAlchemyError, StoreUnavailableError) as error:
-            log.warning("the store is unavailable: %s", type(error).__name__)
-        except Exception:  # the next call may succeed; without it, other servers would take over the runs of this one
-            log.exception("upkeep failed")
         await asyncio.sleep(seconds)

@@ -14,6 +14,7 @@ from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
 from rl_conductor_server.api.openai_responses.conversation import LOCKED
 from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.errors import to_api_error
+from rl_conductor_server.logs import log_failures
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import ClaimedItem, ItemResult, StoreUnavailableError
 from rl_conductor_server.store.batches.lines import error_line, result_line
@@ -70,10 +71,10 @@ class BatchWorker:
             self._has_room.clear()
             room = self._concurrency - len(self._active)
             claimed = 0
-            with suppress(SQLAlchemyError, StoreUnavailableError):  # the next attempt may succeed
+            with log_failures("claiming items of batches"):
                 if room > 0 and await items.can_claim():
                     waiting = [key.name for key in self._service.keys if key.is_rate_limited]
-                    for item in await items.claim(room, except_keys=waiting):
+                    for item in await items.claim(room, active=list(self._active), except_keys=waiting):
                         claimed += 1
                         self._begin(item)
             if claimed < room or room <= 0:
@@ -97,10 +98,10 @@ class BatchWorker:
         store, interval = self._service.store, self._service.settings.store.lease_seconds / 5
         while True:
             await asyncio.sleep(interval)
-            with suppress(SQLAlchemyError, StoreUnavailableError):
+            with log_failures("the upkeep of batches"):
                 if self._active or await store.items.has_batches():
                     for place in await store.items.renew(list(self._active)):
-                        if place in self._active:
+                        if place in self._active and place not in self._cancelled:
                             self._cancelled.add(place)
                             self._active[place][1].cancel()
                     await store.items.tend(store.batches)
@@ -117,15 +118,25 @@ class BatchWorker:
                 self._service.store.items.release(item)
                 raise
             result = ItemResult(status="cancelled")
+        await self._store(item, result)
+
+    async def _store(self, item: ClaimedItem, result: ItemResult) -> None:
+        """Stores a result, as soon as the store is there."""
         limit = self._service.settings.batches.key_bytes
         while True:
             try:
-                stored = await self._service.store.items.finish(item, result, max_total_bytes=limit)
-            except (SQLAlchemyError, StoreUnavailableError):  # the lease may expire: then the stored run is found again
-                await asyncio.sleep(POLL_SECONDS)
-            else:
-                self._service.metrics.count_batch_item(stored.status)
-                return
+                try:
+                    stored = await self._service.store.items.finish(item, result, max_total_bytes=limit)
+                except (SQLAlchemyError, StoreUnavailableError):  # if the lease expires, the stored run is found again
+                    await asyncio.sleep(POLL_SECONDS)
+                else:
+                    self._service.metrics.count_batch_item(stored.status)
+                    return
+            except asyncio.CancelledError:
+                if self._service.stopping.is_set():
+                    self._service.store.items.release(item)
+                    raise
+                # Of a batch that is being cancelled; it ends once this result is stored.
 
     async def _answer(self, item: ClaimedItem) -> ItemResult:
         """Answers one request. Errors are results, too."""

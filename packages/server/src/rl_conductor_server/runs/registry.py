@@ -84,9 +84,9 @@ class RunRegistry:
         Raises:
             ApiError: the idempotency key was used for another request, or the server is shutting down.
         """
-        self.check_open()
         new = request.new_run(self._store.now())
         if request.idempotency_key is None:
+            self.check_open()
             cached = None if rounds else await self._answer_from_cache(request, new)
             if cached is not None:
                 return cached
@@ -96,6 +96,7 @@ class RunRegistry:
             return self._begin(request, Claim(id=new.id, created=new.created, outcome="new", rounds=tuple(rounds)), new)
         delay = MIN_POLL_SECONDS
         while True:
+            self.check_open()
             active = self._find_active(request, request.idempotency_key)
             if active is not None:
                 return active
@@ -111,9 +112,12 @@ class RunRegistry:
             delay = await self._wait_elsewhere(claim.id, delay)
 
     async def _wait_elsewhere(self, run: str, delay: float) -> float:
-        """Waits until a run of another process has ended, or it is time to claim it; returns the next delay."""
+        """Waits until a run of another process has ended, or it is time to claim it; returns the next delay.
+
+        A run that another request has just begun here needs no waiting.
+        """
         deadline = time.monotonic() + CLAIM_SECONDS
-        while time.monotonic() < deadline:
+        while run not in self._handles and time.monotonic() < deadline:
             await asyncio.sleep(delay)
             delay = min(1.5 * delay, MAX_POLL_SECONDS)
             row = await self._store.get_run(run)

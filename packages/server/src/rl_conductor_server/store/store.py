@@ -115,7 +115,9 @@ class Store:
         self.cache = ResponseCache(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
         self.batches = BatchStore(self._reader, self.write_queue, self._statements)
-        self.items = BatchItems(self._reader, self.write_queue, self._statements, self.owner, lease)
+        self.items = BatchItems(
+            self._reader, self.write_queue, self._statements, self._contact, owner=self.owner, lease=lease
+        )
 
     @classmethod
     async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:

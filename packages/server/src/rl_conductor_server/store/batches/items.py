@@ -6,12 +6,13 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, false, func, or_, select, update
 
 from rl_conductor_server.store.batches.batches import BatchStore, settle
 from rl_conductor_server.store.batches.files import measure_usage
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
+from rl_conductor_server.store.clock import Contact
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import batch_items, batches, runs, steps
@@ -29,9 +30,17 @@ class BatchItems:
     """Claims, renews and ends items on behalf of one process. Part of the `Store`."""
 
     def __init__(
-        self, reader: StoreReader, write_queue: WriteBehindQueue, statements: Statements, owner: str, lease: float
+        self,
+        reader: StoreReader,
+        write_queue: WriteBehindQueue,
+        statements: Statements,
+        contact: Contact,
+        *,
+        owner: str,
+        lease: float,
     ) -> None:
         """`lease` is in seconds, see `RunLeases`."""
+        self._contact = contact
         self._reader = reader
         self._write_queue = write_queue
         self._now = statements.now
@@ -58,27 +67,36 @@ class BatchItems:
         query = select(func.count()).select_from(batch_items).where(batch_items.c.status == "queued")
         return int((await self._reader.execute(query)).scalar_one())
 
-    async def claim(self, limit: int, *, except_keys: Collection[str] = ()) -> Sequence[ClaimedItem]:
+    async def claim(
+        self, limit: int, *, active: Collection[Place] = (), except_keys: Collection[str] = ()
+    ) -> Sequence[ClaimedItem]:
         """Claims up to `limit` items, first those of dead processes, and none of some API keys.
 
-        Batches take turns: line by line, a long batch does not keep a short one waiting.
+        Batches take turns: line by line, a long batch does not keep a short one waiting. `active` are the items that
+        this process runs, whose leases may have expired while the store was away. After that, other processes first get
+        the time of a lease to renew theirs.
         """
         is_other = batches.c.key.not_in(except_keys)
         return await self._write_queue.execute(
-            lambda connection: self._claim(connection, limit, is_other), undo=self._undo_claim
+            lambda connection: self._claim(connection, limit, is_other, active), undo=self._undo_claim
         )
 
     def _undo_claim(self, claimed: Sequence[ClaimedItem]) -> None:
         for item in claimed:
             self.release(item)
 
-    def _claim(self, connection: Connection, limit: int, is_other: ColumnElement[bool]) -> list[ClaimedItem]:
+    def _claim(
+        self, connection: Connection, limit: int, is_other: ColumnElement[bool], active: Collection[Place]
+    ) -> list[ClaimedItem]:
         items = self._with_key.where(is_other).add_columns(
             batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint
         )
         orphaned = items.where(batch_items.c.status == "running", self._is_expired, batches.c.status == "in_progress")
         queued = items.where(batch_items.c.status == "queued").order_by(batch_items.c.line, batches.c.created)
-        rows = list(connection.execute(orphaned.limit(limit)))
+        rows: list[Row[Any]] = []
+        if not self._contact.is_recent:
+            found = connection.execute(orphaned.limit(limit + len(active)))
+            rows = [row for row in found if (row.batch, row.line) not in active][:limit]
         if len(rows) < limit:
             rows += connection.execute(queued.limit(limit - len(rows)))
         values = {"status": "running", "owner": self._owner, "heartbeat": self._now}
@@ -97,7 +115,7 @@ class BatchItems:
         self._finish(connection, (row.batch, row.line), ItemResult(status="failed", text=text))
 
     async def renew(self, active: Collection[Place]) -> Sequence[Place]:
-        """Renews the leases on this process's items.
+        """Renews the leases on the `active` items of this process.
 
         Returns:
             Those of its `active` items that it must stop: of a batch that is being cancelled, or lost to a process
@@ -106,7 +124,11 @@ class BatchItems:
         return await self._write_queue.execute(lambda connection: self._renew(connection, active))
 
     def _renew(self, connection: Connection, active: Collection[Place]) -> list[Place]:
-        is_own = and_(batch_items.c.owner == self._owner, batch_items.c.status == "running")
+        is_own = and_(
+            batch_items.c.owner == self._owner,
+            batch_items.c.status == "running",
+            or_(false(), *(_is_at(*place) for place in active)),
+        )
         connection.execute(update(batch_items).where(is_own).values(heartbeat=self._now))
         query = select(batch_items.c.batch, batch_items.c.line).join(batches).where(is_own)
         continued = connection.execute(query.where(batches.c.status != "cancelling")).all()
