@@ -377,6 +377,56 @@ async def test_a_cancelled_batch_ends_although_its_process_died(serve: Serve, tm
     assert (await ended(client, made.id)).status == "cancelled"
 
 
+async def test_a_batch_that_is_cancelled_while_its_result_waits_for_the_store_ends(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = await serve(store=shared(tmp_path))
+    items, is_waiting = at.service.store.items, asyncio.Event()
+    finish = items.finish
+
+    async def wait_once(*arguments: Any, **options: Any) -> Any:
+        if not is_waiting.is_set():
+            is_waiting.set()
+            await asyncio.Event().wait()  # until the task is cancelled
+        return await finish(*arguments, **options)
+
+    monkeypatch.setattr(items, "finish", wait_once)
+    made = await create(at.openai(), [chat(1)])
+    await asyncio.wait_for(is_waiting.wait(), SOON)
+    await at.openai().batches.cancel(made.id)
+    batch = await ended(at.openai(), made.id)
+    assert (batch.status, batch.request_counts.completed) == ("cancelled", 1)
+
+
+async def test_a_process_does_not_claim_its_own_active_items_again(serve: Serve) -> None:
+    at = await serve(batches={"concurrency": 0})
+    await create(at.openai(), [chat(1)])
+    process = await Store.open(at.service.settings.store.url, lease=0.0)  # each lease is over at once
+    (item,) = await process.items.claim(1)
+    assert await process.items.claim(1, active=[(item.batch, item.line)]) == []
+    assert [again.line for again in await process.items.claim(1)] == [item.line]
+    await process.aclose()
+
+
+async def test_an_unexpected_error_does_not_end_the_work_on_batches(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rl_conductor_server.batches.worker.POLL_SECONDS", 0.01)
+    at = await serve()
+    items, failures = at.service.store.items, iter([RuntimeError("odd")])
+    can_claim = items.can_claim
+
+    async def fail_once() -> bool:
+        for failure in failures:
+            raise failure
+        return await can_claim()
+
+    monkeypatch.setattr(items, "can_claim", fail_once)
+    made = await create(at.openai(), [chat(1)])
+    assert (await ended(at.openai(), made.id)).status == "completed"
+    assert "claiming items of batches failed" in caplog.text
+
+
 async def test_a_request_rejected_because_of_overload_is_tried_again(serve: Serve) -> None:
     tries: list[int] = []
 

@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import event
 
 from core.runs import SOON, Gated
-from server.chat_requests import gate, post
+from rl_conductor_server.runs.registry import CLAIM_SECONDS
+from server.chat_requests import BODY, gate, post
 from server.conftest import Serve
 
 NAMED = {"idempotency-key": "order-7"}
@@ -46,3 +47,21 @@ async def test_a_request_that_another_server_answers_waits_without_the_write_loc
     assert replies[1].headers["idempotent-replayed"] == "true"
     assert reads[4] - reads[0] > 1.2  # the sum of the second to the fifth pause; the first is 0.1 s
     assert len(a.requests) == 1
+
+
+async def test_of_two_requests_at_once_to_one_server_the_second_follows_the_first_ones_run_at_once(
+    serve: Serve, url: str
+) -> None:
+    opened, wait = gate()
+    at = await serve({"a": Gated("from a", wait)}, store={"url": url})
+
+    async def first_event() -> str:
+        stream = at.http.stream("POST", "/v1/chat/completions", json=BODY | {"stream": True}, headers=NAMED)
+        async with stream as reply:
+            return await anext(line async for line in reply.aiter_lines() if line)
+
+    # Less than the time after which a run of another server would be claimed.
+    async with asyncio.timeout(CLAIM_SECONDS - 1):
+        events = await asyncio.gather(first_event(), first_event())
+    assert events[0] == events[1]
+    opened.set()
