@@ -70,6 +70,8 @@ def test_a_tripped_guard_is_described(answers: list[AnswerOutcome], verdicts: li
 def test_no_guard_trips_below_the_minimum_sample_size() -> None:
     assert find_tripped_guard(ALL, [BAD] * 29, ["loss"] * 29) is None
     assert find_tripped_guard(ALL, [BAD] * 30, []) is not None
+    unpriced = GOOD.model_copy(update={"cost": None})
+    assert find_tripped_guard(ALL, [unpriced] * 28 + [EXPENSIVE] * 29, []) is None
 
 
 def test_a_random_streak_of_failures_trips_no_guard() -> None:

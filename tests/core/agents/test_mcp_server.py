@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import MCPError
 from mcp.server.mcpserver import MCPServer as Server
+from mcp_types import CONNECTION_CLOSED, CallToolResult, TextContent
 
 import mcp_shop
 from core.runs import SOON, plan
 from rl_conductor import Conductor, ConfigError, Limits, ScriptedModel, Trace, Worker, WorkerPool
 from rl_conductor.agents import MCPServer, ToolError, ToolLoopModel, ToolSourceError
+from rl_conductor.agents.mcp_connection import MCPConnection
 from rl_conductor.agents.mcp_server import MAX_TOOLS
 from rl_conductor.agents.tool_loop import MAX_RESULT_CHARS
 from rl_conductor.errors import RunError
@@ -231,6 +234,40 @@ async def test_a_server_that_is_lost_during_a_call_fails_the_step() -> None:
     assert (name, is_error) == ("die", True)
     assert "MCP server" in result
     assert not trace.rounds[0].results[0].calls[0].retryable
+
+
+async def test_a_late_error_of_a_lost_connection_leaves_the_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    gates = {name: asyncio.Event() for name in ("first", "late", "new")}
+    owners: list[asyncio.Event] = []
+
+    class FakeClient:
+        async def call_tool(self, name: str, *_: Any, **__: Any) -> CallToolResult:
+            await gates[name].wait()
+            if name != "new":
+                raise MCPError(CONNECTION_CLOSED, "gone")
+            return CallToolResult(content=[TextContent(type="text", text="a result")])
+
+    async def own(_: MCPConnection, ready: asyncio.Future[Any], stop: asyncio.Event) -> None:
+        owners.append(stop)
+        ready.set_result(FakeClient())
+        await stop.wait()
+
+    monkeypatch.setattr(MCPConnection, "_own", own)
+    connection = MCPConnection(MCPServer(url="http://localhost/mcp"))
+    lost = [asyncio.create_task(connection.call(name, {})) for name in ("first", "late")]
+    await asyncio.sleep(0)
+    gates["first"].set()
+    with pytest.raises(ToolSourceError):
+        await lost[0]
+    new = asyncio.create_task(connection.call("new", {}))
+    await asyncio.sleep(0.01)
+    gates["late"].set()
+    with pytest.raises(ToolSourceError):
+        await lost[1]
+    assert [stop.is_set() for stop in owners] == [True, False]
+    gates["new"].set()
+    assert await new == ("a result", False)
+    await connection.aclose()
 
 
 async def test_secrets_are_sent_to_the_server_only(shop: mcp_shop.Site) -> None:

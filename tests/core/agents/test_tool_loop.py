@@ -16,7 +16,7 @@ from rl_conductor import Conductor, ConfigError, LimitError, Limits, Price, Scri
 from rl_conductor.agents import FunctionTool, ToolError, ToolLoopModel
 from rl_conductor.agents.tool_loop import MAX_CALLS_PER_ROUND, MAX_RESULT_CHARS
 from rl_conductor.calls.nested import MAX_TEXT_CHARS
-from rl_conductor.errors import ModelError, RunError
+from rl_conductor.errors import ModelError, RunError, ScriptError
 from rl_conductor.models import Capabilities
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.pool.pool import WorkerPool
@@ -316,6 +316,17 @@ def test_a_mapping_takes_functions_as_tools() -> None:
     pool = WorkerPool({"w": {"model": ScriptedModel("x"), "tools": [add], "strengths": "sums"}})
     assert isinstance(pool["w"].model, ToolLoopModel)
     assert pool["w"].card.strengths == "sums"
+
+
+async def test_a_scripted_model_inside_a_tool_that_has_no_reply_left_fails_the_test() -> None:
+    inner = ScriptedModel([])
+
+    async def ask() -> str:
+        """Asks another model."""
+        return (await inner.complete(Request(messages=(Message.user("?"),)))).text
+
+    with pytest.raises(ScriptError):
+        await run(ScriptedModel([call("ask"), "done"]), ask)
 
 
 async def test_errors_of_limits_reach_the_run_unchanged() -> None:

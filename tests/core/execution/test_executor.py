@@ -467,6 +467,18 @@ async def test_when_both_fail_the_step_fails() -> None:
     assert (result.status, len(result.calls)) == ("failed", 2)
 
 
+async def test_each_error_of_a_hedged_step_names_its_own_worker() -> None:
+    def fail(name: str, delay: float) -> ScriptedModel:
+        return ScriptedModel([ModelError(f"{name} is broken", model=name)], delay=delay)
+
+    both = hedged(fail("a", 0.3), fail("b", 0.0))
+    (result,) = await Bench(both, limits=Limits(hedges=1)).run(workflow(("a", "x", ())))
+
+    assert result.error is not None
+    assert "a: a is broken" in result.error
+    assert "b: b is broken" in result.error
+
+
 async def test_only_the_streamed_step_is_never_hedged() -> None:
     slow, other = ScriptedModel("slow", delay=0.15), ScriptedModel("other")
     bench = Bench(hedged(slow, other), limits=Limits(hedges=9), stream=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +42,14 @@ async def test_a_hanging_call_times_out_and_the_next_one_works(checkers: list[Ch
     assert time.monotonic() - started < 30
     with pytest.raises(ValueError, match=r"took more than 0\.3 seconds"):
         await checkers[0].call()
+
+
+async def test_a_process_that_died_between_two_calls_is_replaced(checkers: list[CheckerProcess]) -> None:
+    checkers.append(CheckerProcess("os:getpid"))
+    first = await checkers[0].call()
+    os.kill(first, signal.SIGKILL)
+    await asyncio.to_thread(checkers[0]._process.wait)
+    assert await checkers[0].call() not in (first, os.getpid())
 
 
 async def test_concurrent_calls_share_a_process(checkers: list[CheckerProcess]) -> None:

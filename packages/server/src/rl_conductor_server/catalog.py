@@ -16,6 +16,7 @@ from rl_conductor.config.profiles import MINI, ULTRA
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.router import Router
+from rl_conductor.pool.pool import close_all
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import KeyEntry, ProfileEntry
 from rl_conductor_server.store import Arm
@@ -109,8 +110,7 @@ class ModelCatalog:
 
     async def aclose(self) -> None:
         """Closes the conductors of all models."""
-        for model in self:
-            await model.conductor.aclose()
+        await close_all(model.conductor for model in self)
 
 
 def build_catalog(pool: DiscoveredPool, profiles: dict[str, ProfileEntry]) -> ModelCatalog:

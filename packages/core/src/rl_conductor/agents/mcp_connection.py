@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from contextvars import Context
+from functools import partial
 from os import SEEK_END
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -76,8 +77,8 @@ class MCPConnection:
         tools: list[Tool] = []
         cursor: str | None = None
         while len(tools) < max_tools:
-            client = await self._client()
-            with self._errors_as(self._lost):
+            client, owner = await self._client()
+            with self._errors_as(partial(self._lost, owner=owner), owner):
                 page = await client.list_tools(cursor=cursor)
             tools += [
                 Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
@@ -95,8 +96,8 @@ class MCPConnection:
             ToolError: the server rejected the call, its result is invalid, or it took too long.
             ToolSourceError: the connection is lost.
         """
-        client = await self._client()
-        with self._errors_as(ToolError):
+        client, owner = await self._client()
+        with self._errors_as(ToolError, owner):
             result = await client.call_tool(name, arguments, read_timeout_seconds=self._server.timeout)
         return _text(result), result.is_error
 
@@ -111,20 +112,22 @@ class MCPConnection:
 
     # -------------------------------------------------------------------------------- the connection
 
-    async def _client(self) -> Client:
+    async def _client(self) -> tuple[Client, asyncio.Task[None]]:
+        """Returns the client, connected if necessary, and the task that owns its connection."""
         if self._is_closed:  # nobody would close another one
             raise self._server.error("it was closed while a worker used it")
         if not self.is_open:
             self._ready, self._stop = asyncio.get_running_loop().create_future(), asyncio.Event()
             # In a context of its own, because it outlives the run that opens it.
             self._owner = asyncio.create_task(self._own(self._ready, self._stop), context=Context())
-        ready = self._ready
+        ready, owner = self._ready, self._owner
         assert ready is not None
+        assert owner is not None
         await asyncio.wait([ready])  # a waiter that is cancelled does not cancel it for the others
         client = ready.result()
         if isinstance(client, str):
             raise self._server.error(client)
-        return client
+        return client, owner
 
     async def _own(self, ready: asyncio.Future[Client | str], stop: asyncio.Event) -> None:
         """Opens the connection, keeps it until `stop`, and closes it."""
@@ -173,27 +176,29 @@ class MCPConnection:
     # --------------------------------------------------------------------------------------- errors
 
     @contextmanager
-    def _errors_as(self, error_type: Callable[[str], Exception]) -> Iterator[None]:
-        """Raises the server's errors as `error_type`, and `ToolSourceError` for a lost connection."""
+    def _errors_as(self, error_type: Callable[[str], Exception], owner: asyncio.Task[None]) -> Iterator[None]:
+        """Raises the server's errors as `error_type`, and `ToolSourceError` for the lost connection of `owner`."""
         try:
             yield
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise self._lost(error.message) from None
+                raise self._lost(error.message, owner=owner) from None
             if error.code == REQUEST_TIMEOUT:
                 raise error_type(f"no result within {self._server.timeout:g} s") from None
             raise error_type(self._quote(error)) from None
         except LOST as error:
-            raise self._lost(_reason(error)) from None
+            raise self._lost(_reason(error), owner=owner) from None
         except (ValidationError, RuntimeError, ValueError) as error:
             raise error_type(self._quote(error)) from None
 
     def _quote(self, error: Exception) -> str:
         return self._server.redact(_reason(error))
 
-    def _lost(self, reason: str) -> ToolSourceError:
+    def _lost(self, reason: str, *, owner: asyncio.Task[None]) -> ToolSourceError:
+        """Discards the connection of `owner`, unless it was replaced by another one already."""
         error = self._server.error(self._with_stderr(reason))
-        self._discard()
+        if self._owner is owner:
+            self._discard()
         return error
 
     def _with_stderr(self, reason: str) -> str:

@@ -9,7 +9,7 @@ from rl_conductor.agents.delegating import BaseModelSession
 from rl_conductor.agents.tool import ToolError, ToolSourceError, WorkerTool
 from rl_conductor.agents.toolset import AnyTool, Toolset
 from rl_conductor.calls.scope import CallScope, current_scope
-from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.errors import ConfigError, ModelError, ScriptError
 from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, WrapperModel, checked
 from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.text.truncation import truncate_middle
@@ -188,6 +188,8 @@ class _Loop:
             return f"error: {error}"[:MAX_ERROR_LENGTH], True
         except ToolError as error:
             return f"error: {error}"[:MAX_ERROR_LENGTH], True
+        except ScriptError:
+            raise
         except Exception as error:  # any exception of a user's function goes back to the model
             text = redact_secrets(str(error), self.secrets)
             return f"error: {type(error).__name__}: {text}"[:MAX_ERROR_LENGTH], True

@@ -246,8 +246,11 @@ class StepRun:
             steps[asyncio.create_task(call)] = other
 
     async def _first_success(self, steps: dict[asyncio.Task[Completion], Step]) -> Completion:
-        """Returns the first successful reply; raises an error that ends the run, or the first if all tasks fail."""
-        waiting, errors = set(steps), []
+        """Returns the first successful reply.
+
+        It raises an error that ends the run; if all tasks fail, that of the first one, which is the step's own worker.
+        """
+        waiting, errors = set(steps), dict[asyncio.Task[Completion], BaseException]()
         while waiting:
             finished, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in (task for task in steps if task in finished):
@@ -255,11 +258,13 @@ class StepRun:
                 if isinstance(error, ConductorError) and error.ends_run:
                     raise error
                 if error is not None:
-                    errors.append(error)
+                    errors[task] = error
                 else:  # still allowed: the steps it reads have finished, and none that reads it has started
                     self.round.steps[self.index] = steps[task]
                     return task.result()
-        raise errors[0]
+        own, *others = steps
+        self.errors += [f"{steps[task].worker}: {errors[task]}" for task in others]
+        raise errors[own]
 
     async def _call(self, worker: Worker, prompt: str) -> Completion:
         if self.round.run.all_guardrails:

@@ -13,7 +13,7 @@ from functools import cached_property
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails.base import Guardrail
-from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool import WorkerPool, close_all
 from rl_conductor.pool.pool_file import PoolFile, WorkerEntry
 from rl_conductor.scoring import Scorer
 from rl_conductor.workflow.limits import Limits
@@ -90,10 +90,8 @@ class Experiments(Mapping[str, Experiment]):
 
     async def aclose(self) -> None:
         """Close all models of the experiments and of the catalog."""
-        for experiment in self.values():
-            if experiment.judge is not None:
-                await experiment.judge.conductor.aclose()
-        await self.catalog.aclose()
+        judges = [experiment.judge.conductor for experiment in self.values() if experiment.judge is not None]
+        await close_all([*judges, self.catalog])
 
 
 def _build_experiment(name: str, entry: RouteEntry, catalog: ModelCatalog) -> Experiment:

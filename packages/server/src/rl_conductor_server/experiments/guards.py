@@ -35,7 +35,7 @@ def _tripped_guards(guards: Guards, answers: Sequence[AnswerOutcome], verdicts: 
                 yield f"p95_seconds={guards.p95_seconds:g} exceeded: {sum(slow)} of {len(slow)} answers took longer"
         if guards.usd is not None:
             costs = [float(answer.cost) for answer in answers if answer.cost is not None]
-            mean = mean_interval(costs, level=CONFIDENCE_LEVEL)
+            mean = mean_interval(costs, level=CONFIDENCE_LEVEL) if len(costs) >= guards.min_answers else None
             if mean is not None and mean.low > guards.usd:
                 yield f"usd={guards.usd:g} exceeded: ${mean.value:.4f} per answer over {mean.n} answers"
     if len(verdicts) >= guards.min_answers and guards.losses is not None:

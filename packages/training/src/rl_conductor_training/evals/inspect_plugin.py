@@ -112,8 +112,11 @@ def questions(file: str, judge: str | None = None, heldout_of: str | None = None
     if heldout_of is not None:
         loaded = held_out_questions(heldout_of, loaded)
     loaded = loaded if limit is None else loaded.first(limit)
+    groups = {sample.id: group_of(sample) for sample in loaded.samples}
+    if len(set(groups.values())) == 1:  # a single cluster has no standard error
+        groups = {name: name for name in groups}
     samples = [
-        Sample(input=sample.question, target=sample.answer, id=sample.id, metadata={GROUP: group_of(sample)})
+        Sample(input=sample.question, target=sample.answer, id=sample.id, metadata={GROUP: groups[sample.id]})
         for sample in loaded.samples
     ]
     return Task(dataset=MemoryDataset(samples, name=loaded.name), solver=generate(), scorer=own_scorer(loaded))

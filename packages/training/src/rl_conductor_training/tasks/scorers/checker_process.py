@@ -53,6 +53,8 @@ class CheckerProcess:
 
     def _call_locked(self, arguments: dict[str, Any]) -> Any:
         with self._lock:
+            if self._process is not None and self._process.poll() is not None:
+                self.close()  # it died after the previous check
             if self._process is None:
                 self._start()
             reply = self._exchange(json.dumps(arguments), self._timeout)
@@ -100,7 +102,11 @@ class CheckerProcess:
         if not reply_line:
             self.close()
             raise ValueError(f"the check crashed or took more than {timeout:g} seconds")
-        reply: dict[str, Any] = json.loads(reply_line)
+        try:
+            reply: dict[str, Any] = json.loads(reply_line)
+        except ValueError:
+            self.close()
+            raise ValueError("the check crashed while it wrote its result") from None
         if "unusable" in reply:
             self.close()
             raise ConfigError(reply["unusable"])
