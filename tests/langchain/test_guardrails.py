@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelCallLimitMiddleware
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langgraph.graph import START, MessagesState, StateGraph
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 from core.runs import plan
 from core.scripted_guardrails import HIDDEN, SECRET, Check, Hide, always
@@ -105,6 +110,62 @@ async def test_middleware_redacts_the_state_of_any_agent(*, is_async: bool) -> N
     assert result["messages"][1].tool_calls[0]["args"] == {"number": HIDDEN}
     assert result["messages"][-1].text == f"it is {HIDDEN}"
     assert result["messages"][-1].response_metadata["model_name"] == "fake"
+
+
+class Contact(BaseModel):
+    """Whom to call."""
+
+    number: str
+    age: int = 7
+
+
+@dataclass
+class ContactData:
+    """Whom to call, as a dataclass."""
+
+    number: str
+
+
+class ContactDict(TypedDict):
+    """Whom to call, as a dictionary."""
+
+    number: str
+
+
+class Structured(Fake):
+    """A model that fills in the form."""
+
+    profile: Any = Field(default={"structured_output": True})
+
+    def bind_tools(self, tools: Any, **_: Any) -> Any:
+        return self
+
+
+@pytest.mark.parametrize("form", [Contact, ContactData, ContactDict])
+@pytest.mark.parametrize("strategy", [ToolStrategy, ProviderStrategy])
+async def test_middleware_redacts_structured_responses(strategy: Any, form: Any) -> None:
+    args = {"number": SECRET}
+    if strategy is ToolStrategy:
+        reply = AIMessage("", tool_calls=[{"name": form.__name__, "args": args, "id": "c1"}])
+    else:
+        reply = AIMessage(json.dumps(args))
+    agent = create_agent(
+        Structured(messages=iter([reply])), response_format=strategy(form), middleware=[GuardrailMiddleware([Hide()])]
+    )
+    result = await agent.ainvoke({"messages": [HumanMessage("Whom?")]})
+    response = result["structured_response"]
+    assert SECRET not in str(result)
+    assert isinstance(response, dict if form is ContactDict else form)
+    assert (response["number"] if isinstance(response, dict) else response.number) == HIDDEN
+
+
+async def test_a_refused_reply_leaves_no_structured_response() -> None:
+    reply = AIMessage("", tool_calls=[{"name": "Contact", "args": {"number": "bad"}, "id": "c1"}])
+    guard = GuardrailMiddleware([Check(stages=("answer",), verdict=always(Refuse("rude")))], exit_behavior="end")
+    agent = create_agent(Structured(messages=iter([reply])), response_format=ToolStrategy(Contact), middleware=[guard])
+    result = await agent.ainvoke({"messages": [HumanMessage("Whom?")]})
+    assert result["structured_response"] is None
+    assert "bad" not in str(result["messages"])
 
 
 @pytest.mark.parametrize("stage", ["input", "answer"])
