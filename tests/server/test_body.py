@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import time
 from collections.abc import AsyncGenerator
@@ -234,6 +235,21 @@ async def test_a_client_that_stops_reading_is_disconnected_and_its_run_cancelled
         assert b"200" in await reader.readline()
         await until(lambda: len(a.requests) == 1 and not a.in_flight)
         await until(lambda: not at.server.server_state.connections)
+
+
+async def test_an_idle_connection_stays_open_longer_than_slow_headers_may_take(serve: Serve) -> None:
+    at = await serve(intake={"client_seconds": 0.4})
+    async with connection(at) as (reader, writer), asyncio.timeout(SOON):
+        for _ in range(2):
+            writer.write(raw_request(BODY, "connection: keep-alive"))
+            assert b"200" in await reader.readline()
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head)
+            assert length is not None
+            await reader.readexactly(int(length[1]))
+            await asyncio.sleep(1.0)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: ")  # and no more
+        assert await reader.read() == b""
 
 
 @pytest.mark.parametrize("keep", ["keep-alive", "close"])

@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 from core.runs import SOON
 from rl_conductor import Conductor, ScriptedModel, WorkerPool
 from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails.entry import GuardrailEntry
 from rl_conductor_server.app import create_app
 from rl_conductor_server.service import open_store
 from rl_conductor_server.settings import Settings, StoreEntry
@@ -37,6 +38,19 @@ async def test_conductors_made_in_python_are_served_by_their_names(tmp_path: Pat
             assert reply.json()["choices"][0]["message"]["content"] == f"from {name}"
         foreign = await http.get("/v1/models", headers={"host": "example.com"})
         assert foreign.status_code == 400
+
+
+async def test_guardrails_of_the_settings_are_those_of_all_conductors(tmp_path: Path) -> None:
+    entry = GuardrailEntry.model_validate({"type": "presidio", "options": {"entities": ["EMAIL_ADDRESS"]}})
+    settings = Settings(store=StoreEntry(url=f"sqlite:///{tmp_path / 'runs.db'}"), guardrails=(entry,))
+    app = create_app(conductor("ann@example.com"), settings=settings)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http,
+    ):
+        body = {"model": "ann@example.com", "messages": [{"role": "user", "content": "Say something."}]}
+        reply = await http.post("/v1/chat/completions", json=body)
+    assert reply.json()["choices"][0]["message"]["content"] == "from <EMAIL_ADDRESS>"
 
 
 def test_conductors_to_serve_need_names_of_their_own() -> None:

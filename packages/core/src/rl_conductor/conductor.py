@@ -180,6 +180,7 @@ class Conductor:
         limits: Limits | None = None,
         access: AccessMode | None = None,
         retries: int | None = None,
+        guardrails: Sequence[Guardrail] | None = None,
     ) -> Self:
         """Returns a copy of this conductor with some parts replaced; `None` keeps a part.
 
@@ -197,7 +198,7 @@ class Conductor:
             keep_prompts=self._options["keep_prompts"],
             tiers=self.tiers,
             selector=selector or self.selector,
-            guardrails=self.guardrails,
+            guardrails=self.guardrails if guardrails is None else guardrails,
             name=self.name.partition(":")[2],
         )
 

@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
+from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.anthropic_messages.endpoint import Messages
@@ -79,13 +80,16 @@ def create_app(*conductors: Conductor, settings: Settings | None = None) -> Fast
 
     Args:
         conductors: the models; their names must differ. The application closes them when it stops.
-        settings: the store, keys, administrators and limits; the pool, profiles and routes in them are not used.
+        settings: the store, keys, administrators, limits, and guardrails besides those of the conductors; the pool,
+            profiles and routes in them are not used.
 
     Raises:
-        ConfigError: two conductors have one name, or there is none.
+        ConfigError: two conductors have one name, there is none, or a guardrail can't be created.
     """
-    catalog = catalog_of(conductors)
     effective = settings or Settings()
+    if guardrails := build_guardrails(effective.guardrails):
+        conductors = tuple(each.replaced(guardrails=(*each.guardrails, *guardrails)) for each in conductors)
+    catalog = catalog_of(conductors)
 
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[Service, None]:

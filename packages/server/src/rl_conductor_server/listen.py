@@ -84,6 +84,7 @@ def http_server(service: Service) -> Server:
 
     class Protocol(LimitingProtocol):
         seconds = intake.client_seconds
+        idle_seconds = KEEP_ALIVE_SECONDS
         header_bytes = intake.header_bytes
 
     config = Config(

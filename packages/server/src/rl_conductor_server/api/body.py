@@ -125,6 +125,9 @@ class LimitingProtocol(HttpToolsProtocol):
     """
 
     seconds = 30.0
+    """For the headers of a request, and for reading a piece of a response."""
+    idle_seconds = 75.0
+    """From the end of a response to the next request."""
     header_bytes = 64 * 2**10
     _is_watched = False
     _part: Literal["head", "body"] | None = None
@@ -134,7 +137,7 @@ class LimitingProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_request()
+        self._expect_headers(self.seconds)
 
     def data_received(self, data: bytes) -> None:
         """Parses data, and rejects a request with too much that is not body: headers, trailers, chunk extensions."""
@@ -150,6 +153,7 @@ class LimitingProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._part = "head"
+        self._expect_headers(self.seconds)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Stores a header. Trailers are ignored: they would be added to headers that were read already."""
@@ -170,7 +174,8 @@ class LimitingProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._expect_request()
+        is_idle = self._part is None and not self.transport.get_write_buffer_size()
+        self._expect_headers(self.idle_seconds if is_idle else self.seconds)
 
     def pause_writing(self) -> None:
         """Starts a timeout for a client that reads slowly: closing the transport would still wait for it."""
@@ -188,11 +193,12 @@ class LimitingProtocol(HttpToolsProtocol):
         else:
             self._is_watched = False
 
-    def _expect_request(self) -> None:
-        self.loop.call_later(self.seconds, self._close_if_idle, self.cycle)
+    def _expect_headers(self, seconds: float) -> None:
+        """Closes the connection unless the headers of another request are complete after `seconds`."""
+        self.loop.call_later(seconds, self._close_if_idle, self.cycle)
 
     def _close_if_idle(self, previous: RequestResponseCycle | None, previous_size: int | None = None) -> None:
-        if self.cycle is not previous:
+        if self.cycle is not previous or (previous is not None and not previous.response_complete):
             return
         size = self.transport.get_write_buffer_size()
         if size and (previous_size is None or size < previous_size):  # the client still reads the last response
