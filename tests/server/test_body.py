@@ -57,7 +57,7 @@ async def test_a_body_that_is_too_large_is_rejected(serve: Serve) -> None:
     large = BODY | {"messages": [{"role": "user", "content": "x" * 5000}]}
     told = await at.http.post("/v1/chat/completions", json=large)
     assert (told.status_code, told.json()["error"]["code"]) == (413, "too_large")
-    head = "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head = "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n"
     chunked = head + "transfer-encoding: chunked\r\n\r\n" + f"{5000:x}\r\n{'x' * 5000}\r\n0\r\n\r\n"
     assert b"request_too_large" in await say(at, chunked + "")
 

@@ -117,6 +117,18 @@ async def test_no_text_of_clients_or_models_forges_a_line_or_a_field(serve: Serv
     assert "\\n2026-01-01" in run
 
 
+@pytest.mark.parametrize("store", [True, False])
+async def test_the_reason_of_a_failed_call_is_logged_only_if_the_request_is_stored(
+    serve: Serve, caplog: pytest.LogCaptureFixture, *, store: bool
+) -> None:
+    broken = ScriptedModel(lambda _: ModelError("your prompt 'patient 7' is odd", model="a"))
+    at = await serve({"a": broken, "b": broken})
+    with caplog.at_level(logging.INFO):
+        assert (await post(at, store=store)).status_code == 502
+    assert "a call to scripted:scripted failed" in caplog.text
+    assert ("patient 7" in caplog.text) is store
+
+
 def test_a_traceback_does_not_look_like_lines_of_the_log() -> None:
     error = ValueError("bad\n2026-01-01 INFO forged")
     values = {"msg": "a request\nfailed", "levelname": "ERROR", "exc_info": (ValueError, error, None)}

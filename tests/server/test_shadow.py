@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON
+from core.scripted_guardrails import HIDDEN, SECRET, Hide
 from rl_conductor.models import PROVIDERS, Capabilities
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
@@ -184,6 +185,23 @@ async def test_an_unusable_reply_of_the_judge_is_counted_as_unclear(serve: Serve
     await at.openai().chat.completions.create(**ASK)
     await found_in_metrics(at, 'conductor_shadows_total{outcome="unclear",route="assistant"} 1.0')
     assert await at.service.store.experiments.list_pairs() == []
+
+
+async def test_prompts_of_the_judge_pass_the_guardrails_for_prompts(serve: Serve, upstream: Vendor) -> None:
+    bodies: list[str] = []
+
+    def judge(body: dict[str, Any]) -> str:
+        bodies.append(json.dumps(body))
+        return prefers("391")(body)
+
+    upstream.says["judge"] = judge
+    guard = Hide(stages=("prompt",))
+    at = await serve(**conducting(), routes={"assistant": route(upstream)}, guardrails=(guard,))
+    question = [{"role": "user", "content": f"Who has {SECRET}?"}]
+    await at.openai().chat.completions.create(model="assistant", messages=question)
+    await pairs(at, 1)
+    assert len(bodies) == 2
+    assert all(HIDDEN in body and SECRET not in body for body in bodies)
 
 
 async def test_the_judge_gets_a_json_schema_and_both_orders_but_no_hint_of_the_arms(

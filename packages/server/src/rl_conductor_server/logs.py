@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote
 
@@ -34,6 +35,29 @@ PATH_CHARS = "/:@-._~!$&'()*+,;="
 """Characters that a path may have unencoded, by RFC 3986."""
 PLAIN = re.compile("[!#-<>-~]+")
 """Values that need no quotes in the text format: printable ASCII without blanks, quotes and equals signs."""
+
+
+_is_private: ContextVar[bool] = ContextVar("conductor_private_log", default=False)
+
+
+@contextmanager
+def leave_out_reasons(*, when: bool) -> Iterator[None]:
+    """Leaves the reasons out of what a run logs in this block, for requests that are not stored."""
+    token = _is_private.set(when)
+    try:
+        yield
+    finally:
+        _is_private.reset(token)
+
+
+def _leave_out_reason(record: logging.LogRecord) -> bool:
+    """Replaces the last argument of a warning about a run: the reason, which may quote the conversation."""
+    if _is_private.get() and isinstance(record.args, tuple) and record.args:
+        record.args = (*record.args[:-1], "(left out, since the request is not stored)")
+    return True
+
+
+logging.getLogger("rl_conductor.run").addFilter(_leave_out_reason)
 
 
 def configure_logging(entry: LogEntry) -> None:

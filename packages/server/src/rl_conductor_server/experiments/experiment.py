@@ -6,6 +6,7 @@ The settings call an experiment a route and the baseline its incumbent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property
@@ -106,17 +107,29 @@ def _build_experiment(name: str, entry: RouteEntry, catalog: ModelCatalog) -> Ex
     shadow = entry.shadow
     guardrails = models[entry.conductor].conductor.guardrails
     baseline = _single_model(name, "incumbent", entry.incumbent, entry.released, guardrails)
+    # The judge gets no prompt that a worker would not get. What it reads has passed the other stages already.
+    prompt_guardrails = [_at_prompts(guardrail) for guardrail in guardrails if "prompt" in guardrail.stages]
+    judge = None
+    if shadow and shadow.judge:
+        judge = _single_model(name, None, shadow.judge, entry.released, prompt_guardrails)
     conductor = replace(models[entry.conductor], name=name, released=entry.released, arm="conductor")
     experiment = Experiment(
         entry=entry,
         baseline=replace(baseline, other_conductor=conductor.conductor),
         conductor=replace(conductor, other_conductor=baseline.conductor),
-        judge=_single_model(name, None, shadow.judge, entry.released) if shadow and shadow.judge else None,
+        judge=judge,
         scorer=load_scorer(shadow.scorer) if shadow and shadow.scorer else None,
     )
     if shadow and shadow.usd is not None:
         _check_prices(experiment)
     return experiment
+
+
+def _at_prompts(guardrail: Guardrail) -> Guardrail:
+    """Returns a copy that checks prompts alone."""
+    limited = copy(guardrail)
+    limited.stages = frozenset({"prompt"})
+    return limited
 
 
 def _check_prices(experiment: Experiment) -> None:

@@ -136,7 +136,8 @@ def parse_opinion(text: str) -> Opinion:
     try:
         return Opinion.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
     except ValidationError as error:
-        raise NoVerdictError(f"the judge's reply does not end in a valid verdict: {text[-80:]!r}") from error
+        problem = f"the judge's reply of {len(text):,} characters does not end in a valid verdict"
+        raise NoVerdictError(problem) from error  # a quote of it may quote the conversation, and is logged
 
 
 def _verdict(opinion: Opinion, *, conductor: Literal["first", "second"]) -> PairVerdict:

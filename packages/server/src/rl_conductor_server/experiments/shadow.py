@@ -103,12 +103,12 @@ class ShadowRunner:
         try:
             return (await self._compare(answer)).verdict
         except NoVerdictError as error:
-            log.warning("no verdict on %s: %s", answer.trace.id, error)
+            log.warning("no verdict on %s: %s", answer.trace.id, _loggable(error, answer))
             return "unclear"
         except ConductorError as error:
             if isinstance(error, ApiError) and error.code == "insufficient_quota":
                 return "budget"
-            log.warning("the shadow run for %s was refused: %s", answer.trace.id, error)
+            log.warning("the shadow run for %s was refused: %s", answer.trace.id, _loggable(error, answer))
             return "refused"
         except Exception:  # the task must survive to process the rest of the queue
             log.exception("the shadow run for %s failed", answer.trace.id)
@@ -224,3 +224,8 @@ def _cost(trace: Trace) -> Decimal | None:
 
 def _ignore_answer(_request: AdmittedRequest, _trace: Trace) -> None:
     """Shadow runs are not shadowed themselves."""
+
+
+def _loggable(error: ConductorError, answer: UserAnswer) -> str:
+    """Returns the error's text, or its type for a request that is not stored: the text may quote the conversation."""
+    return str(error) if answer.request.parsed.keep else type(error).__name__

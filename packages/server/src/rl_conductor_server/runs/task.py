@@ -16,6 +16,7 @@ from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.auth.budgets import RefusalRecorder
 from rl_conductor_server.auth.leased_budget import ANY_DEPTH
+from rl_conductor_server.logs import leave_out_reasons
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.budget import RunBudget
@@ -115,7 +116,11 @@ class RunTask:
     async def _run_conductor(self) -> Trace:
         admitted = self.request
         request = await restore_context(admitted.request, self.store, key=admitted.key.name)
-        with self.metrics.track_running(admitted.metrics_label), call_scope(budget=self.run_budget):
+        with (
+            self.metrics.track_running(admitted.metrics_label),
+            call_scope(budget=self.run_budget),
+            leave_out_reasons(when=not admitted.parsed.keep),
+        ):
             return await admitted.model.conductor.run(
                 request,
                 resume=self.claim.rounds,
