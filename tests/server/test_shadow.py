@@ -284,6 +284,23 @@ async def test_store_false_keeps_no_content_of_a_comparison(serve: Serve, upstre
         assert await at.service.store.get_trace(row.id) is None
 
 
+async def test_a_deleted_response_leaves_no_content_of_its_comparison(serve: Serve, upstream: Vendor) -> None:
+    at = await serve(**conducting(), routes={"assistant": route(upstream)})
+    client = at.openai()
+    other = await client.responses.create(model="assistant", input="What is 17 * 23?")
+    deleted = await client.responses.create(model="assistant", input="What is 17 * 23?")
+    await pairs(at, 2)
+    await client.responses.delete(deleted.id)
+    reasons = {pair.run: pair.reason for pair in await at.service.store.experiments.list_pairs()}
+    assert sorted(reasons.values()) == ["", "It is right."]
+    rows = await at.service.store.list_runs(Search())
+    stored = [row for row in rows if await at.service.store.get_trace(row.id) is not None]
+    assert (len(rows), len(stored)) == (8, 4)
+    assert all(row.question for row in stored)
+    assert all(row.usage.calls for row in rows)
+    assert (await client.responses.retrieve(other.id)).output_text == "It is 390."
+
+
 async def test_only_the_configured_share_is_compared(serve: Serve, upstream: Vendor) -> None:
     at = await serve(**conducting(), routes={"assistant": route(upstream, share=0.5)})
     runs = [

@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, count_octets, size_of
-from rl_conductor_server.store.tables import response_events, responses, runs, steps
+from rl_conductor_server.store.tables import pairs, response_events, responses, runs, steps
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_TURNS = 1_000
@@ -162,7 +162,10 @@ class ResponseStore:
         return (await self._reader.execute(query)).scalars().all()
 
     async def delete(self, run: str, *, key: str) -> bool:
-        """Deletes a response with the content of its run; usage and audit record stay. `False` if there is none."""
+        """Deletes a response with the content of its run, and of the runs that compared its answer in a route.
+
+        Usage and audit records stay. `False` if there is no such response.
+        """
 
         def erase(connection: Connection) -> bool:
             is_own = responses.c.run == run, responses.c.key == key
@@ -170,14 +173,34 @@ class ResponseStore:
             if not connection.execute(delete(responses).where(*is_own)).rowcount:
                 return False
             add_sizes(connection, [-growth for growth in before])
-            connection.execute(delete(steps).where(steps.c.run == run))
-            connection.execute(update(runs).where(runs.c.id == run).values(trace=None, question="", answer=None))
+            _erase_content(connection, [run])
+            _erase_comparison(connection, run)
             return True
 
         return await self._write_queue.execute(erase)
 
     def delete_old(self, connection: Connection, *, before: float) -> None:
         connection.execute(delete(responses).where(responses.c.created < before))
+
+
+def _erase_content(connection: Connection, run_ids: Sequence[str]) -> None:
+    connection.execute(delete(steps).where(steps.c.run.in_(run_ids)))
+    connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(trace=None, question="", answer=None))
+
+
+def _erase_comparison(connection: Connection, run: str) -> None:
+    """Erases the content of the shadow run of a route's answer, of the judge's runs, and the judge's reason."""
+    side, created = connection.execute(select(runs.c.side, runs.c.created).where(runs.c.id == run)).one()
+    if side is None:
+        return
+    # The labels of these runs have the id of the run that they compare.
+    is_compared = runs.c.api.in_(["shadow", "judge"]), runs.c.created >= created, runs.c.labels.contains(run)
+    octets = count_octets(runs.c.trace, dialect=connection.dialect.name)
+    rows = connection.execute(select(runs.c.id, runs.c.key, runs.c.created, octets.label("size")).where(*is_compared))
+    compared = rows.all()
+    add_sizes(connection, [Growth(row.key, row.created, -(row.size or 0)) for row in compared])
+    _erase_content(connection, [row.id for row in compared])
+    connection.execute(update(pairs).where(pairs.c.run == run).values(reason=""))
 
 
 def _measure(connection: Connection, run: str, *, with_run: bool = False) -> list[Growth]:
