@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import Conductor, ConfigError, LimitError, Limits, ModelError, ScriptedModel, Worker, WorkerPool
+from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
 from rl_conductor.types import FREE, Price
@@ -253,6 +254,22 @@ async def test_a_cap_in_minutes_ends_the_run_and_leaves_no_half_results(tmp_path
         await learn(build_task(), {"slow": slow}, planner=build_planner(), out=tmp_path, budget=Limits(seconds=1.0))
     assert time.monotonic() - started < 20
     assert not len(Experience(tmp_path / "experience.jsonl"))
+
+
+async def test_functions_that_see_no_question_are_noted_and_do_not_plan(tmp_path: Path) -> None:
+    def blind(subtask: str) -> str:
+        """Repeats its part."""
+        return subtask
+
+    def seeing(question: str) -> str:
+        """Repeats the question."""
+        return question
+
+    workers = {"blind": blind, "seeing": seeing, "model": ScriptedModel("?", name="model", price=FREE)}
+    record = await learn(build_task(), workers, out=tmp_path)
+    assert "blind can't see the question in a chain; give the function a parameter called 'question'" in record.notes
+    assert read_conductor_file(tmp_path).planner == "scripted:model"
+    assert Conductor.load(tmp_path, pool=workers).pool.keys() == workers.keys()
 
 
 async def test_a_cap_in_dollars_needs_prices(tmp_path: Path) -> None:

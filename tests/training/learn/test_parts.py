@@ -15,7 +15,7 @@ from rl_conductor_training.learn.data import SHARES, LearnData, split_task
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
 from rl_conductor_training.learn.gate import grouped_interval, measure_room
-from rl_conductor_training.learn.prove import grouped_difference, recommend
+from rl_conductor_training.learn.prove import SystemRows, compare, grouped_difference, recommend, summarize_system
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 from rl_conductor_training.learn.search.candidates import (
     MAX_CANDIDATES,
@@ -300,8 +300,32 @@ def test_a_planner_is_recommended_only_with_a_gain_over_fixed_and_linear() -> No
         summary("examples", 0.9, planner_calls=True),
         summary("oracle", 1.0, sees_answers=True),
     ]
-    assert recommend(systems, [gain("examples", "best fixed")])[0] == "linear"
-    assert recommend(systems, [gain("examples", "best fixed"), gain("examples", "linear")])[0] == "examples"
+    name, reason = recommend(systems, [gain("examples", "best fixed")])
+    assert name == "linear"
+    assert "examples answered more (90%), but calls a planner for each question, and no gain over linear is" in reason
+    name, reason = recommend(systems, [gain("examples", "best fixed"), gain("examples", "linear")])
+    assert name == "examples"
+    assert "answered more" not in reason
+
+
+def test_the_prompted_planner_is_recommended_where_it_is_shown_to_be_better() -> None:
+    samples = [str(number) for number in range(60)]
+
+    def rows(name: str, right: int, *, planner_calls: bool = False) -> SystemRows:
+        row = ExperienceRow(key="", sample="", question="", system=name, workflow=None, score=0)
+        scored = {sample: row.model_copy(update={"score": float(int(sample) < right)}) for sample in samples}
+        return SystemRows(name, "", scored, planner_calls=planner_calls)
+
+    systems = [rows("best single", 12), rows("best fixed", 18), rows("linear", 24)]
+    systems.append(rows("prompted planner", 60, planner_calls=True))
+    comparisons = compare(systems, samples, samples)
+    assert {(one.system, one.baseline) for one in comparisons if one.system == "prompted planner"} == {
+        ("prompted planner", "best single"),
+        ("prompted planner", "best fixed"),
+        ("prompted planner", "linear"),
+    }
+    summaries = [summarize_system(system, samples, samples) for system in systems]
+    assert recommend(summaries, comparisons)[0] == "prompted planner"
 
 
 def test_the_test_flips_whole_groups() -> None:

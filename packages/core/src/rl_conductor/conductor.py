@@ -113,7 +113,7 @@ class Conductor:
         cls,
         folder: str | Path,
         *,
-        pool: WorkerPool | None = None,
+        pool: WorkerPool | Mapping[str, AnyWorker] | None = None,
         planner: Planner | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,

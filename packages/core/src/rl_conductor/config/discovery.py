@@ -26,7 +26,7 @@ from rl_conductor.models.endpoints import redact_url, usable_key
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
-from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import FREE, Card, Sampling
@@ -151,7 +151,7 @@ def from_file(content: PoolFile, reason: str) -> DiscoveredPool:
 
 
 def load_folder(
-    folder: str | Path, *, pool: WorkerPool | None = None, planner: Planner | None = None
+    folder: str | Path, *, pool: WorkerPool | Mapping[str, AnyWorker] | None = None, planner: Planner | None = None
 ) -> DiscoveredPool:
     """Loads a learned conductor for `pool`, by default that of the pool file that it was learned for.
 
@@ -169,6 +169,7 @@ def load_folder(
     source = f"the learned conductor {str(folder)!r} ({content.method})"
     own_planner = planner
     if pool is not None:
+        pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
         planner = planner or Planner.from_worker(next(iter(pool.values())))
         discovered = DiscoveredPool(pool, planner, (f"using {source}",))
     else:

@@ -12,11 +12,13 @@ from pydantic_core import to_json
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Capabilities, checked, require
-from rl_conductor.pool.worker_prompt import prompt_in, replies_in, subtask_in
+from rl_conductor.pool.worker_prompt import prompt_in, question_in, replies_in, subtask_in
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
 
 WorkerFunction = Callable[..., Any]
-"""`f(subtask)`, `f(subtask, replies)` or `f(request)`, sync or async; the return value is the reply."""
+"""`f(subtask)`, `f(subtask, replies)`, either with `question`, or `f(request)`, sync or async; returns the reply."""
+QUESTION = "question"
+"""The parameter that gets the user's question."""
 
 
 class FunctionModel:
@@ -34,7 +36,8 @@ class FunctionModel:
 
         Args:
             function: `f(subtask)`, `f(subtask, replies)` with the list of the earlier steps' replies, or `f(request)`
-                with a parameter that is annotated as `Request`.
+                with a parameter that is annotated as `Request`. A parameter called `question`, in any of them, gets the
+                user's question.
 
         Raises:
             ConfigError: the function takes no or more than two arguments.
@@ -45,6 +48,12 @@ class FunctionModel:
         self._function = function
         self._arguments = _argument_builder(function, self.name)
 
+    @property
+    def reads_question(self) -> bool:
+        """Whether the function gets the user's question, and not only a subtask."""
+        parameters = inspect.signature(self._function).parameters
+        return QUESTION in parameters or _takes_request(next(iter(parameters.values())))
+
     async def complete(self, request: Request) -> Completion:
         """Calls the function.
 
@@ -52,7 +61,8 @@ class FunctionModel:
             BadResponseError: it returned an empty string.
         """
         require(self, request)
-        call = partial(self._function, *self._arguments(request))
+        arguments, question = self._arguments(request)
+        call = partial(self._function, *arguments, **question)
         result = await (call() if _is_async(self._function) else in_thread(call))
         if isinstance(result, Awaitable):
             result = await result
@@ -78,18 +88,32 @@ def _is_async(function: WorkerFunction) -> bool:
     return inspect.iscoroutinefunction(function.func if isinstance(function, partial) else function)
 
 
-def _argument_builder(function: WorkerFunction, name: str) -> Callable[[Request], tuple[object, ...]]:
+def _takes_request(parameter: inspect.Parameter) -> bool:
+    return parameter.annotation in (Request, "Request")
+
+
+Arguments = tuple[tuple[object, ...], dict[str, str]]
+
+
+def _argument_builder(function: WorkerFunction, name: str) -> Callable[[Request], Arguments]:
+    """Returns a function that builds the positional arguments, and the question as a keyword."""
+    known = inspect.signature(function).parameters
     parameters = [
         parameter
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in known.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and parameter.name != QUESTION
     ]
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    if not parameters or len(required) > 2:
+    if not (parameters or QUESTION in known) or len(required) > 2:
         signature = f"{name.removeprefix('function:')}{inspect.signature(function)}"
         raise ConfigError(f"{signature} can't be a worker: write a function of (subtask) or (subtask, replies)")
-    if parameters[0].annotation in (Request, "Request"):
-        return lambda request: (request,)
-    if len(required) < 2:
-        return lambda request: (subtask_in(prompt_in(request.messages)),)
-    return lambda request: (subtask_in(prompt := prompt_in(request.messages)), replies_in(prompt))
+
+    def build(request: Request) -> Arguments:
+        prompt = prompt_in(request.messages)
+        question = {QUESTION: question_in(prompt)} if QUESTION in known else {}
+        if parameters and _takes_request(parameters[0]):
+            return (request,), question
+        values = (subtask_in(prompt), replies_in(prompt))
+        return values[: max(len(required), 1) if parameters else 0], question
+
+    return build

@@ -31,6 +31,8 @@ _REPLY = re.compile(
     rf'<reply step="([^"]*)" mark="([0-9a-f]{{16}})">\n(?:{SUBTASK_LINE})?(.*?)\n</reply mark="\2">', re.DOTALL
 )
 
+_BEFORE_SUBTASK = "\n\n" + SUBTASK.partition("{subtask}")[0]
+
 _to_json = JSONEncoder(ensure_ascii=False).encode  # `json.dumps` creates an encoder for each text
 
 
@@ -117,6 +119,21 @@ def subtask_in(prompt: str) -> str:
 
 def replies_in(prompt: str) -> list[str]:
     """Extracts the replies of earlier steps from a worker's prompt, in order; text without any gives an empty list."""
-    before, notice, _ = prompt.rpartition(f"\n\n{EVIDENCE_NOTICE}\n\n")
-    matches = list(_REPLY.finditer(before)) if notice else []
-    return [match[3] for match in matches if match[2] == matches[-1][2]]  # another nonce is text of the question
+    return [match[3] for match in _replies(prompt)]
+
+
+def question_in(prompt: str) -> str:
+    """Extracts the question from a worker's prompt; returns the whole prompt if it contains no subtask."""
+    prefix = TASK.partition("{question}")[0]
+    before, separator, _ = prompt.rpartition(_BEFORE_SUBTASK)
+    if not (separator and prompt.startswith(prefix)):
+        return prompt
+    replies = _replies(prompt)
+    end = replies[0].start() - len("\n\n") if replies else len(before)
+    return prompt[len(prefix) : end]
+
+
+def _replies(prompt: str) -> list[re.Match[str]]:
+    before, _, _ = prompt.rpartition(_BEFORE_SUBTASK)
+    matches = list(_REPLY.finditer(before)) if before.endswith(f"\n\n{EVIDENCE_NOTICE}") else []
+    return [match for match in matches if match[2] == matches[-1][2]]  # another nonce is text of the question

@@ -176,6 +176,7 @@ def learn(
         }
         _check_judge([name for name, value in search_options.items() if value])
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
+    _check_judge_price(judge, limits)
     _fetch_weights(pool)
     progress = _Progress(limits)
     options: dict[str, Any] = {
@@ -269,6 +270,16 @@ def _check_judge(search_options: list[str]) -> None:
     if search_options:
         raise ConfigError(
             f"--{search_options[0]} needs --judge MODEL: without a judge of new answers, --from-runs calls no worker"
+        )
+
+
+def _check_judge_price(judge: str | None, limits: Limits) -> None:
+    """Checks that the price of the judge is known if there is a cap in dollars."""
+    from rl_conductor.models import model  # noqa: PLC0415 - imports an adapter
+
+    if judge is not None and limits.usd is not None and model(judge).price is None:
+        raise ConfigError(
+            f"--usd can't be enforced: the price of {judge} is unknown; write --tokens or --minutes instead"
         )
 
 

@@ -167,7 +167,7 @@ class _LearnRun:
         check_prices(conductor.pool, self.limits)
         opening_file = folder / OPENING_FILE
         self.data = split_task(self.task, seed=self.settings.seed, opening_file=opening_file, heldout=self.heldout)
-        self.notes += self.data.notes
+        self.notes += [*self.workspace.notes, *self.data.notes]
         self.experience = Experience(folder / EXPERIENCE_FILE)
         previous_usage = total((stored_usage(folder / REPLIES_FILE), self.experience.scoring_usage()))
         self.budget = SharedBudget(self.limits, Amount.of(previous_usage))

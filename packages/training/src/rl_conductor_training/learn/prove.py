@@ -71,12 +71,13 @@ def compare(systems: Sequence[SystemRows], samples: Sequence[str], groups: Seque
 
 def list_comparisons(names: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yields the pairs to compare: each system with the simpler ones, learners with the planner that they improve."""
-    learned = [name for name in names if name not in (*BASELINES, PROMPTED)]
+    planned = [name for name in names if name not in BASELINES]
     yield from ((name, SINGLE) for name in names if name != SINGLE and SINGLE in names)
     if {LINEAR, FIXED} <= set(names):
         yield LINEAR, FIXED
-    for name in learned:
-        yield from ((name, baseline) for baseline in (FIXED, LINEAR, PROMPTED) if baseline in names)
+    for name in planned:
+        simpler = (FIXED, LINEAR) if name == PROMPTED else (FIXED, LINEAR, PROMPTED)
+        yield from ((name, baseline) for baseline in simpler if baseline in names)
 
 
 def grouped_difference(gaps: Sequence[float], groups: Sequence[str]) -> Difference:
@@ -100,13 +101,10 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     names = {system.name for system in systems}
     baselines = [name for name in (FIXED, LINEAR) if name in names]
 
-    def is_usable(system: SystemSummary) -> bool:
-        needs_proof = system.planner_calls
-        return not system.sees_answers and (
-            not needs_proof or all((system.name, baseline) in gains for baseline in baselines)
-        )
+    def is_proved(system: SystemSummary) -> bool:
+        return not system.planner_calls or all((system.name, baseline) in gains for baseline in baselines)
 
-    usable = [system for system in systems if is_usable(system)]
+    usable = [system for system in systems if not system.sees_answers and is_proved(system)]
     best = max(system.right.value for system in usable)
     good = [system for system in usable if system.right.value >= best - TOLERANCE]
     choice = min(good, key=lambda system: (system.usd, system.tokens, system.seconds))
@@ -114,7 +112,13 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     claim = f"a gain over {SINGLE} is shown" if is_shown else f"no gain over {SINGLE} is shown"
     if choice.name == SINGLE:
         claim = "no other system answers more"
-    return choice.name, (
+    reason = (
         f"{choice.name} is the cheapest system within {TOLERANCE:.0%} of the best one that can be used "
         f"({choice.right.value:.0%} right, n = {choice.right.n}); {claim}"
+    )
+    return choice.name, reason + "".join(
+        f"; {system.name} answered more ({system.right.value:.0%}), but calls a planner for each question, and no gain "
+        f"over {' and '.join(baseline for baseline in baselines if (system.name, baseline) not in gains)} is shown"
+        for system in systems
+        if not system.sees_answers and system not in usable and system.right.value > best + TOLERANCE
     )

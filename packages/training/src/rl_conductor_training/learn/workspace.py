@@ -14,6 +14,7 @@ from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.models import Model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker import Worker
@@ -42,6 +43,19 @@ class Workspace:
     conductor: Conductor
     workers: Mapping[str, str]
     """Fingerprints of the workers."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on workers that are Python functions: in a chain, they get a subtask that doesn't have the question."""
+        models = {name: getattr(worker.model, "model", None) for name, worker in self.conductor.pool.items()}
+        names = [
+            name for name, model in models.items() if isinstance(model, FunctionModel) and not model.reads_question
+        ]
+        if not names:
+            return []
+        return [
+            f"{', '.join(names)} can't see the question in a chain; give the function a parameter called 'question'"
+        ]
 
     def write(self, record: LearnRecord, learner: Learner | None, data: LearnData) -> None:
         """Writes the conductor of the recommended learner, the record and the report.
@@ -83,12 +97,18 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
         planner, access = planner or discovered.planner, discovered.access
         pool = discovered.pool
     workers = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-    planner = planner or Planner.from_worker(next(iter(workers.values())))
+    planner = planner or Planner.from_worker(_default_planner(workers))
     path = folder / REPLIES_FILE
     cached = WorkerPool(_cache_worker(worker, path, versions.get(name, "")) for name, worker in workers.items())
     planner = replace(planner, model=CachedModel(planner.model, path, version="planner", on_reply=add_call_seconds))
     conductor = Conductor(planner, cached, access=access, keep_prompts=False)
     return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
+
+
+def _default_planner(workers: WorkerPool) -> Worker:
+    """Returns the first worker that is not a Python function, which can't write plans."""
+    models = (worker for worker in workers.values() if not isinstance(worker.model, FunctionModel))
+    return next(models, next(iter(workers.values())))
 
 
 def _cache_worker(worker: Worker, path: Path, version: str) -> Worker:
