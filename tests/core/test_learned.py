@@ -242,6 +242,31 @@ def test_a_changed_pool_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "worker 'writer' is missing; worker 'new' is new; worker 'adder' has changed" in caplog.text
 
 
+def test_a_folder_that_lost_a_file_or_its_pool_says_what_to_do(tmp_path: Path) -> None:
+    folder = tmp_path / "learned"
+    folder.mkdir()
+    (tmp_path / "pool.toml").write_text('[workers.adder]\nmodel = "embedded:smollm2-135m"\n')
+    workers = pool()
+    write_conductor_folder(
+        folder,
+        method="linear",
+        pool=workers,
+        planner=Planner(model=planner()),
+        selector=selector(),
+        pool_file=tmp_path / "pool.toml",
+    )
+    (tmp_path / "pool.toml").unlink()
+    with pytest.raises(ConfigError, match=r"which is not there: .* change pool = \.\.\. in conductor\.toml"):
+        Conductor.load(folder)
+    assert Conductor.load(folder, pool=workers).selector == selector()
+    (folder / "selector.json").write_text("{")
+    with pytest.raises(ConfigError, match="run the same rl-conductor learn command again"):
+        Conductor.load(folder, pool=workers)
+    (folder / "selector.json").unlink()
+    with pytest.raises(ConfigError, match=r"has no selector\.json, .* run the same rl-conductor learn command again"):
+        Conductor.load(folder, pool=workers)
+
+
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"it has no conductor\.toml; create one with rl-conductor learn"):
         Conductor.load(tmp_path)

@@ -16,7 +16,7 @@ from rl_conductor import Conductor, ConfigError, LimitError, Limits, ModelError,
 from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
-from rl_conductor.types import FREE, Price
+from rl_conductor.types import FREE, Price, Request
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
@@ -270,6 +270,16 @@ async def test_functions_that_see_no_question_are_noted_and_do_not_plan(tmp_path
     assert "blind can't see the question in a chain; give the function a parameter called 'question'" in record.notes
     assert read_conductor_file(tmp_path).planner == "scripted:model"
     assert Conductor.load(tmp_path, pool=workers).pool.keys() == workers.keys()
+
+
+async def test_failures_are_rows_and_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Request) -> Exception:
+        return ModelError("out of order", model="broken")
+
+    workers = {"atlas": ScriptedModel(skills.atlas, price=FREE), "broken": ScriptedModel(fail, price=FREE)}
+    record = await learn(build_task(), workers, planner=build_planner(), out=tmp_path)
+    assert any(note.startswith("broken failed on all of") for note in record.notes)
+    assert "out of order" not in caplog.text
 
 
 async def test_a_cap_in_dollars_needs_prices(tmp_path: Path) -> None:

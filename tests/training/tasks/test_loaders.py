@@ -309,10 +309,17 @@ def test_contrast_sets_stay_in_one_split(tmp_path: Path) -> None:
         ("q.jsonl", '{"question": "1 + 1", "answer": "2"}\r\n'),
         ("q.csv", "question,answer\r\n1 + 1,2\r\n"),
         ("q.csv", "question;answer;tolerance\r\n1 + 1;2;\r\n"),
-        ("q.csv", "question\tanswer\tscoring\r\n1 + 1\t2\t\r\n"),
+        ("q.tsv", "question\tanswer\tscoring\r\n1 + 1\t2\t\r\n"),
+        ("Q.CSV", "question,answer\r\n1 + 1,2\r\n"),
     ],
 )
 def test_files_as_windows_programs_write_them_are_read(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8-sig", newline="")
     (sample,) = load_task("jsonl", path=tmp_path / name).samples
     assert (sample.question, sample.answer) == ("1 + 1", "2")
+
+
+def test_a_comma_that_is_not_quoted_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("question,answer\nWhat is 2, times 3?,6\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"begins with 'What is 2' has more cells .* ',' in double quotes"):
+        load_task("jsonl", path=tmp_path / "q.csv")

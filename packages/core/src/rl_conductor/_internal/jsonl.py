@@ -54,13 +54,13 @@ def read_complete_lines(path: Path) -> list[bytes]:
     return complete_lines.splitlines()
 
 
-def read_value(path: Path, kind: type[V]) -> V:
-    """Reads a file that contains one JSON value.
+def read_value(path: Path, kind: type[V], *, cure: str = "remove it") -> V:
+    """Reads a file that contains one JSON value; `cure` says what to do about an invalid one.
 
     Raises:
         ConfigError: the file can't be read, is truncated, or was written by another release.
     """
-    return _read(repr(str(path)), read_text(path), kind, hint=". It was cut short or is of another release: remove it")
+    return _read(repr(str(path)), read_text(path), kind, hint=f". It was cut short or is of another release: {cure}")
 
 
 def write_value(path: Path, value: BaseModel) -> None:

@@ -174,6 +174,11 @@ def load_folder(
         discovered = DiscoveredPool(pool, planner, (f"using {source}",))
     else:
         assert content.pool is not None
+        if not content.pool.is_file():
+            raise ConfigError(
+                f"{str(folder)!r} was learned for the pool file {str(content.pool)!r}, which is not there: if one of "
+                f"them was moved, change pool = ... in {CONDUCTOR_FILE}; the path is relative to the folder"
+            )
         discovered = from_file(read_pool_file(content.pool), f"using {source}")
         discovered = replace(discovered, planner=planner or discovered.planner)
     trained = None if own_planner else trained_planner(content, discovered.planner)

@@ -36,6 +36,7 @@ EXPERIENCE_FILE = "experience.jsonl"
 """The score of each workflow on each question, in JSON Lines."""
 OPENING_FILE = "heldout.json"
 """The questions that were held out, once they were opened."""
+RELEARN = "run the same rl-conductor learn command again, which repeats no paid call"
 ADAPTER_OPTIONS = ("adapter", "lora")
 """Options of a trained planner that are paths relative to the folder."""
 
@@ -177,6 +178,10 @@ def read_conductor_file(folder: Path) -> ConductorFile:
             "create one with rl-conductor learn QUESTIONS.jsonl --pool POOL.toml --out FOLDER"
         )
     content = read_toml(folder / CONDUCTOR_FILE, ConductorFile, "conductor file")
+    for name in ("examples", "selector", "domain"):
+        path = getattr(content, name)
+        if path is not None and not (folder / path).is_file():
+            raise ConfigError(f"{str(folder)!r} has no {path}, which {CONDUCTOR_FILE} names: {RELEARN}")
     changes: dict[str, Any] = {
         name: folder / path for name in ("pool", "examples", "selector", "domain") if (path := getattr(content, name))
     }
@@ -221,7 +226,7 @@ def apply_conductor_file(
         planner = replace(planner, examples=tuple(read_lines(content.examples, PlanExample)))
     if content.instructions:
         planner = replace(planner, instructions="\n".join(filter(None, (planner.instructions, content.instructions))))
-    selector = None if content.selector is None else read_value(content.selector, WorkflowSelector)
+    selector = None if content.selector is None else read_value(content.selector, WorkflowSelector, cure=RELEARN)
     if selector is not None:
         selector.check_pool(pool)
     return planner, selector

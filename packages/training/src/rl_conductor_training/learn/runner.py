@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -31,6 +32,10 @@ REPLY_CHARS = 600
 """Characters that are kept of each step's reply."""
 SHARE_DIGITS = 9
 
+
+_is_quiet: ContextVar[bool] = ContextVar("_is_quiet", default=False)
+"""Whether failures of the current run are not logged, since they are rows of the table."""
+logging.getLogger("rl_conductor.run").addFilter(lambda _: not _is_quiet.get())
 
 _call_seconds: ContextVar[list[float] | None] = ContextVar("_call_seconds", default=None)
 """Collects the seconds of the calls of a run, without the time that they waited for a free worker."""
@@ -182,6 +187,7 @@ class Runner:
     async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
         call_seconds: list[float] = []
         _call_seconds.set(call_seconds)  # of this task, which runs nothing else
+        _is_quiet.set(True)
         with call_scope(self.budget):
             try:
                 trace = await conductor.run(request_of(sample))

@@ -46,16 +46,13 @@ class Workspace:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on workers that are Python functions: in a chain, they get a subtask that doesn't have the question."""
+        """Remarks on workers that are Python functions: in a chain, subtasks don't have the question."""
         models = {name: getattr(worker.model, "model", None) for name, worker in self.conductor.pool.items()}
-        names = [
-            name for name, model in models.items() if isinstance(model, FunctionModel) and not model.reads_question
-        ]
-        if not names:
+        functions = {name: model for name, model in models.items() if isinstance(model, FunctionModel)}
+        blind = ", ".join(name for name, function in functions.items() if not function.reads_question)
+        if not blind:
             return []
-        return [
-            f"{', '.join(names)} can't see the question in a chain; give the function a parameter called 'question'"
-        ]
+        return [f"{blind} can't see the question in a chain; give the function a parameter called 'question'"]
 
     def write(self, record: LearnRecord, learner: Learner | None, data: LearnData) -> None:
         """Writes the conductor of the recommended learner, the record and the report.

@@ -34,7 +34,7 @@ TASKS = {
     "rlpr": "rl_conductor_training.tasks.datasets.rlpr:rlpr",
 }
 """Registry: task name to `module:function` of its loader."""
-FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".txt")
+FILE_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt")
 """Names that end in one of these are probably files."""
 
 

@@ -79,8 +79,9 @@ class LearnedConductor(SystemEntry):
         """Returns all questions that `learn` ran, apart from those that it held out for its proof.
 
         Raises:
-            ConfigError: one of the two files with them can't be read.
+            ConfigError: the folder is not that of a learned conductor, or a file with the questions can't be read.
         """
+        read_conductor_file(self.folder)
         experience, opening = self.folder / EXPERIENCE_FILE, self.folder / OPENING_FILE
         heldout = read_value(opening, _Opening).samples if opening.is_file() else ()
         rows = read_lines(experience, _Row) if experience.is_file() else []

@@ -14,6 +14,8 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Scorer, Split, Task, split_of
 
 DataRow = dict[str, Any]
+TABLE_SUFFIXES = (".csv", ".tsv")
+SURPLUS = "surplus cells"
 MISSING_LIBRARY = "reading data sets needs {}: pip install 'rl-conductor-training[datasets]'"
 
 
@@ -71,14 +73,23 @@ def _read_file(path: Path) -> Iterator[DataRow]:
             yield from _read_parquet(path)
         else:
             with path.open(encoding="utf-8-sig", newline="") as file:
-                yield from _read_csv(file) if path.suffix == ".csv" else _read_json_lines(file, path)
+                is_table = path.suffix.lower() in TABLE_SUFFIXES
+                yield from _read_table(file, path) if is_table else _read_json_lines(file, path)
 
 
-def _read_csv(file: TextIO) -> Iterator[DataRow]:
+def _read_table(file: TextIO, path: Path) -> Iterator[DataRow]:
     """Reads rows separated by commas, semicolons or tabs, whichever the line of names has most of."""
     names = file.readline()
     file.seek(0)
-    return csv.DictReader(file, delimiter=max(",;\t", key=names.count))
+    delimiter = max(",;\t", key=names.count)
+    for row in csv.DictReader(file, delimiter=delimiter, restkey=SURPLUS):
+        if SURPLUS in row:
+            first = next(iter(row.values()))
+            raise ConfigError(
+                f"the row of {str(path)!r} that begins with {first!r} has more cells than the line of names: "
+                f"put texts that contain {delimiter!r} in double quotes"
+            )
+        yield row
 
 
 def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[DataRow]:
