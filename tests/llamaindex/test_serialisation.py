@@ -13,6 +13,7 @@ from llama_index.core.llms import LLM
 from llama_index.llms.conductor import Conductor
 from llamaindex.scripts import EchoLLM, conductor, planner
 from rl_conductor import ConfigError, Flow, Limits, Policy, ScriptedModel
+from rl_conductor.guardrails.presidio import PresidioGuardrail
 
 SECRET = "sk-very-secret"
 WORKERS: dict[str, Any] = {
@@ -103,3 +104,23 @@ def test_it_is_accepted_as_the_llm_of_settings() -> None:
     Settings.llm = llm
     assert Settings.llm is llm
     Settings._llm = None
+
+
+def test_guardrails_are_passed_again_and_pickled() -> None:
+    made = Conductor({"a": "openai:gpt-5"}, guardrails=[PresidioGuardrail()])
+    data = made.to_dict()
+    assert data["guardrails"] == [{"object": "pii"}]
+    with pytest.raises(ConfigError, match=r"a guardrail was a pii, .* from_dict\(data, guardrails=\.\.\.\)"):
+        Conductor.from_json(made.to_json())
+    again = Conductor.from_dict(data, guardrails=[PresidioGuardrail()])
+    assert [guardrail.name for guardrail in again.conductor.guardrails] == ["pii"]
+    pickled = pickle.loads(pickle.dumps(made))
+    assert [guardrail.name for guardrail in pickled.conductor.guardrails] == ["pii"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"headers": {"Authorization": "Bearer abc"}}, {"base_url": "http://user:abc@localhost/v1"}], ids=str
+)
+def test_secrets_among_the_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"not allowed in a file; .* headers_env = "):
+        Conductor({"a": {"model": "openai:m", "options": options}})

@@ -85,13 +85,18 @@ def _is_masked(token: str, secret: str) -> bool:
 # --------------------------------------------------------------------------------------- finding
 
 
+def is_secret_name(name: str) -> bool:
+    """Returns whether a field or a header of this name holds a key."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def find_secrets(root: object) -> set[str]:
     """Returns the keys reachable from an object: pydantic secrets, and strings under a name such as `api_key`."""
     secrets: set[str] = set()
     for name, part in parts_of(root):
         if isinstance(part, SecretStr):
             secrets.add(part.get_secret_value())
-        elif isinstance(part, str) and part and _SECRET_NAME.search(name):
+        elif isinstance(part, str) and part and is_secret_name(name):
             secrets.add(part)
     return secrets
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -18,6 +19,7 @@ from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import PROVIDERS, Model, adapter, expected_providers, model, providers
 from rl_conductor.models.options import describe_option_error
+from rl_conductor.models.redaction import is_secret_name
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
 from rl_conductor.pool.worker import Worker, slots_for
@@ -75,6 +77,7 @@ class ModelEntry(_Entry):
                 f"{self.model}: options.api_key is not allowed in a file; set it in the environment, and name the "
                 'variable as api_key_env = "MY_API_KEY"'
             )
+        self._check_secrets()
         options = {**self.options, **self._secret_options()}
         if self.price is not None:
             options["price"] = self.price
@@ -82,6 +85,21 @@ class ModelEntry(_Entry):
             return _create_model(self.model, options)
         except TypeError as error:
             raise ConfigError(f"{self.model}: invalid options: {self._describe(error)}") from error
+
+    def _check_secrets(self) -> None:
+        """Raises `ConfigError` for a secret among the options, which are written to files and traces."""
+        headers = self.options.get("headers")
+        for header in headers if isinstance(headers, Mapping) else ():
+            if is_secret_name(str(header)):
+                raise ConfigError(
+                    f"{self.model}: the header {header} is not allowed in a file; set it in the environment, and name "
+                    f'the variable as headers_env = {{ {header} = "MY_HEADER" }}'
+                )
+        if urlsplit(str(self.options.get("base_url", ""))).password:
+            raise ConfigError(
+                f"{self.model}: a password in options.base_url is not allowed in a file; set a header in the "
+                'environment, and name the variable as headers_env = { Authorization = "MY_HEADER" }'
+            )
 
     def _describe(self, error: TypeError) -> str:
         provider = self.model.partition(":")[0]

@@ -65,11 +65,13 @@ def tool_message(call_id: str, content: str | Iterable[ContentPart], *, is_error
     return message.model_copy(update={"content": message.content + attachments})
 
 
-def json_format(name: str, schema: dict[str, Any] | None, description: str | None) -> JsonFormat:
+def json_format(
+    name: str, schema: dict[str, Any] | None, description: str | None, *, strict: bool | None
+) -> JsonFormat:
     """Creates a JSON response format; the description becomes part of the schema."""
     if schema is not None and description:
         schema = {"description": description} | schema
-    return JsonFormat(name=name, json_schema=schema)
+    return JsonFormat(name=name, json_schema=schema, strict=strict)
 
 
 def _decode(url: str, error: str, param: str) -> tuple[str, str]:

@@ -56,6 +56,7 @@ from .workers import (
     describe_worker,
     max_output_tokens,
     name_workers,
+    reject_placeholder,
     resolve_pool,
 )
 
@@ -158,6 +159,8 @@ class Conductor(StructuredOutputLLM):
         if self.instructions:
             resolved = replace(resolved, planner=replace(resolved.planner, instructions=self.instructions))
         if self.guardrails is not None:
+            for guardrail in self.guardrails:
+                reject_placeholder("a guardrail", guardrail, option="guardrails")
             resolved = replace(resolved, guardrails=tuple(self.guardrails))
         return resolved
 
@@ -362,6 +365,10 @@ class Conductor(StructuredOutputLLM):
             None if learned is None else learned.name if isinstance(learned, rl_conductor.Conductor) else str(learned)
         )
 
+    @field_serializer("guardrails")
+    def _serialize_guardrails(self, guardrails: Sequence[Guardrail] | None) -> list[dict[str, str]] | None:
+        return None if guardrails is None else [{"object": guardrail.name} for guardrail in guardrails]
+
     @field_serializer("policy", "limits")
     def _serialize_model(self, value: BaseModel | None) -> dict[str, Any] | None:
         return None if value is None else value.model_dump(mode="json")
@@ -369,7 +376,13 @@ class Conductor(StructuredOutputLLM):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the workers themselves; LlamaIndex's default silently omits those that can't be pickled."""
         return type(self).from_dict, (
-            {**self.to_dict(), "workers": self.workers, "planner": self.planner, "learned": self.learned},
+            {
+                **self.to_dict(),
+                "workers": self.workers,
+                "planner": self.planner,
+                "learned": self.learned,
+                "guardrails": self.guardrails,
+            },
         )
 
 

@@ -229,11 +229,12 @@ def describe_worker(worker: object) -> Any:
     return {"object": type(worker).__name__}
 
 
-def reject_placeholder(subject: str, worker: object) -> None:
-    """Raises `ConfigError` for the class name that `describe_worker` writes in place of an object."""
-    if isinstance(worker, Mapping) and worker.keys() == {"object"}:
-        cure = "use 'provider:model', or pass it again: Conductor.from_dict(data, workers=..., planner=...)"
-        raise ConfigError(f"{subject} was a {worker['object']}, which can't be serialised; {cure}")
+def reject_placeholder(subject: str, value: object, *, option: str = "") -> None:
+    """Raises `ConfigError` for the name that serialisation writes in place of an object, passed again as `option`."""
+    if isinstance(value, Mapping) and value.keys() == {"object"}:
+        cure = f"pass it again: Conductor.from_dict(data, {option or 'workers=..., planner'}=...)"
+        cure = cure if option else f"use 'provider:model', or {cure}"
+        raise ConfigError(f"{subject} was a {value['object']}, which can't be serialised; {cure}")
 
 
 def _from_entry(name: str, entry: Mapping[str, Any]) -> Worker:

@@ -341,6 +341,6 @@ class ChatBody(Body):
             case AnyJson():
                 return JsonFormat()
             case SchemaFormat(json_schema=schema):
-                return json_format(schema.name, schema.json_schema, schema.description)
+                return json_format(schema.name, schema.json_schema, schema.description, strict=schema.strict)
             case _:
                 return None

@@ -337,6 +337,6 @@ class ResponsesBody(Body):
             case AnyJson():
                 return JsonFormat()
             case SchemaFormat() as schema:
-                return json_format(schema.name, schema.json_schema, schema.description)
+                return json_format(schema.name, schema.json_schema, schema.description, strict=schema.strict)
             case _:
                 return None
