@@ -110,7 +110,7 @@ def test_guardrails_are_passed_again_and_pickled() -> None:
     made = Conductor({"a": "openai:gpt-5"}, guardrails=[PresidioGuardrail()])
     data = made.to_dict()
     assert data["guardrails"] == [{"object": "pii"}]
-    with pytest.raises(ConfigError, match=r"a guardrail was a pii, .* from_dict\(data, guardrails=\.\.\.\)"):
+    with pytest.raises(ConfigError, match=r"a guardrail was a pii, .*from_dict\(data, guardrails=\.\.\.\)"):
         Conductor.from_json(made.to_json())
     again = Conductor.from_dict(data, guardrails=[PresidioGuardrail()])
     assert [guardrail.name for guardrail in again.conductor.guardrails] == ["pii"]

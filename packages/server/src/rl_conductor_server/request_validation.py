@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError, from_json, to_json
@@ -51,13 +51,6 @@ class Body(BaseModel):
     """Base of request bodies and their parts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-
-class RequestBody(Protocol):
-    """The body of a request for an answer."""
-
-    def to_request(self) -> ParsedRequest:
-        """Converts the body to a request that is independent of its API."""
 
 
 def parse_body(kind: type[B], body: bytes) -> B:

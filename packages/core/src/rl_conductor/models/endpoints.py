@@ -115,10 +115,6 @@ class Endpoint:
             )
         return Credentials(address, key, is_official, key_variable=variable)
 
-    def key_from(self, environ: Mapping[str, str]) -> str | None:
-        """Returns the first API key that is set in `environ`, or `None`."""
-        return self._find_key(environ)[0]
-
     def _find_key(self, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
         """Returns the first API key that is set in `environ` and the variable's name."""
         keys = ((usable_key(name, environ.get(name)), name) for name in self.key_variables)

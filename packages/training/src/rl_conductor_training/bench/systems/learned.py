@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,12 +13,14 @@ from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.config.discovery import load_folder
 from rl_conductor.config.learned_folder import (
     CONDUCTOR_FILE,
+    DOMAIN_FILE,
     EXAMPLES_FILE,
     EXPERIENCE_FILE,
     OPENING_FILE,
     SELECTOR_FILE,
     read_conductor_file,
 )
+from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.workflow.limits import Limits
@@ -25,6 +28,8 @@ from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.tasks import Sample
 from rl_conductor_training.workers.source import cache_version
+
+DEFAULT_STEPS = 5
 
 
 class _Opening(BaseModel):
@@ -48,7 +53,8 @@ class LearnedConductor(SystemEntry):
     """Path of the folder, relative to the working directory."""
     planner: PlannerEntry | None = None
     """The prompted planner, for questions without a learned workflow; by default the model of the first worker."""
-    steps: int = Field(default=5, ge=1)
+    steps: int | None = Field(default=None, ge=1)
+    """By default those of the trained planner, or 5."""
 
     async def build(self, name: str, context: BenchContext) -> list[System]:
         """Loads the folder.
@@ -56,9 +62,16 @@ class LearnedConductor(SystemEntry):
         Raises:
             ConfigError: a file of it is missing or invalid, or the pool lacks a worker of the learned workflows.
         """
-        entry = read_conductor_file(self.folder).weights or self.planner
-        planner = None if entry is None else Planner.from_entry(entry, model=context.build_model(entry))
+        content = read_conductor_file(self.folder)
+        prompted = None if self.planner is None else self._planner(self.planner, context)
+        entry, planner = content.weights or self.planner, prompted
+        if content.weights is not None:
+            planner = self._planner(content.weights, context)
+            if content.domain is not None:
+                general = prompted or Planner.from_worker(next(iter(context.pool.values())))
+                planner = replace(planner, domain=read_value(content.domain, Domain), general=general)
         learned = load_folder(self.folder, pool=context.pool, planner=planner)
+        steps = self.steps or (content.weights.steps if content.weights else DEFAULT_STEPS)
 
         async def answer(sample: Sample, repeat: int) -> Reply:
             trace = await context.run(
@@ -67,13 +80,17 @@ class LearnedConductor(SystemEntry):
                 planner=learned.planner,
                 selector=learned.selector,
                 pool=learned.pool,
-                limits=Limits(steps=self.steps),
+                limits=Limits(steps=steps),
                 access=learned.access if entry is None else entry.access,
             )
             return Reply.from_trace(trace)
 
         identity = self.identity + self._content_hash() + ("" if entry is None else cache_version(entry))
         return [System(name=name, description=learned.reasons[0], identity=identity, answer=answer)]
+
+    @staticmethod
+    def _planner(entry: PlannerEntry, context: BenchContext) -> Planner:
+        return Planner.from_entry(entry, model=context.build_model(entry))
 
     def learned_questions(self) -> set[str]:
         """Returns all questions that `learn` ran, apart from those that it held out for its proof.
@@ -89,5 +106,5 @@ class LearnedConductor(SystemEntry):
 
     def _content_hash(self) -> str:
         """Hashes the files that the folder is loaded from, apart from an adapter."""
-        files = [self.folder / name for name in (CONDUCTOR_FILE, EXAMPLES_FILE, SELECTOR_FILE)]
+        files = [self.folder / name for name in (CONDUCTOR_FILE, DOMAIN_FILE, EXAMPLES_FILE, SELECTOR_FILE)]
         return hashlib.sha256(b"\0".join(path.read_bytes() for path in files if path.is_file())).hexdigest()
