@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from core.runs import SOON
 from rl_conductor import Conductor, ScriptedModel, WorkerPool
 from rl_conductor.errors import ConfigError
-from rl_conductor.guardrails.entry import GuardrailEntry
+from rl_conductor.pool.pool_file import GuardrailEntry
 from rl_conductor_server.app import create_app
 from rl_conductor_server.service import open_store
 from rl_conductor_server.settings import Settings, StoreEntry

@@ -197,7 +197,7 @@ async def test_prompts_of_the_judge_pass_the_guardrails_for_prompts(serve: Serve
     upstream.says["judge"] = judge
     guard = Hide(stages=("prompt",))
     at = await serve(**conducting(), routes={"assistant": route(upstream)}, guardrails=(guard,))
-    question = [{"role": "user", "content": f"Who has {SECRET}?"}]
+    question: Any = [{"role": "user", "content": f"Who has {SECRET}?"}]
     await at.openai().chat.completions.create(model="assistant", messages=question)
     await pairs(at, 1)
     assert len(bodies) == 2

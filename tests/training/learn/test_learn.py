@@ -9,6 +9,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -265,7 +266,7 @@ async def test_functions_that_see_no_question_are_noted_and_do_not_plan(tmp_path
         """Repeats the question."""
         return question
 
-    workers = {"blind": blind, "seeing": seeing, "model": ScriptedModel("?", name="model", price=FREE)}
+    workers: dict[str, Any] = {"blind": blind, "seeing": seeing, "model": ScriptedModel("?", name="model", price=FREE)}
     record = await learn(build_task(), workers, out=tmp_path)
     assert "blind can't see the question in a chain; give the function a parameter called 'question'" in record.notes
     assert read_conductor_file(tmp_path).planner == "scripted:model"

@@ -48,7 +48,9 @@ async def test_a_process_that_died_between_two_calls_is_replaced(checkers: list[
     checkers.append(CheckerProcess("os:getpid"))
     first = await checkers[0].call()
     os.kill(first, signal.SIGKILL)
-    await asyncio.to_thread(checkers[0]._process.wait)
+    process = checkers[0]._process
+    assert process is not None
+    await asyncio.to_thread(process.wait)
     assert await checkers[0].call() not in (first, os.getpid())
 
 
