@@ -21,6 +21,7 @@ from rl_conductor.types import FREE, Price, Request
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
+from rl_conductor_training.learn.learn import PILOT
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Sample, load_task
 from training.learn import skills
@@ -180,7 +181,7 @@ async def test_a_cap_gives_a_smaller_search_with_a_whole_proof(tmp_path: Path) -
     assert record.calls < whole.calls
     assert record.proof is not None
     assert record.proof.questions == record.questions["held-out"]
-    assert any("smaller search" in note and "would do" in note for note in record.notes)
+    assert any("smaller search" in note and "a thorough one takes about" in note for note in record.notes)
     assert summaries(record)["linear"] == 1
 
 
@@ -280,6 +281,8 @@ async def test_failures_are_rows_and_not_logged(tmp_path: Path, caplog: pytest.L
     workers = {"atlas": ScriptedModel(skills.atlas, price=FREE), "broken": ScriptedModel(fail, price=FREE)}
     record = await learn(build_task(), workers, planner=build_planner(), out=tmp_path)
     assert any(note.startswith("broken failed on all of") for note in record.notes)
+    calls = [row for row in Experience(tmp_path / "experience.jsonl").rows(build_task().samples) if row.error]
+    assert len(calls) == PILOT  # it is not asked again
     assert "out of order" not in caplog.text
 
 

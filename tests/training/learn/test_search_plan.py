@@ -139,7 +139,7 @@ def test_a_cap_that_is_too_tight_says_how_much_would_do() -> None:
     assert plan.exploring < plan.validating < 1
     minutes = -(-plan.thorough.seconds // 60)
     text = describe_need(plan.thorough, limits)
-    assert text == f"about ${plan.thorough.usd:.2g} and {minutes:.0f} minutes would do for a thorough one"
+    assert text == f"a thorough one takes about ${plan.thorough.usd:.2g} and {minutes:.0f} minutes, or more"
     roomy = search(Limits(seconds=minutes * 60 / 0.7, usd=Decimal(str(plan.thorough.usd / 0.7))))
     assert roomy.workflows == MAX_WORKFLOWS
 

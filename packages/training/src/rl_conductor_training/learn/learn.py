@@ -32,7 +32,7 @@ from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions, single_workers
-from rl_conductor_training.learn.search.costs import Cost, describe_failures, measure_costs
+from rl_conductor_training.learn.search.costs import Cost, describe_failures, find_working, measure_costs
 from rl_conductor_training.learn.search.explore import (
     PROPOSALS,
     Exploration,
@@ -195,9 +195,8 @@ class _LearnRun:
 
     async def run(self) -> LearnRecord:
         """Runs all stages and writes the folder."""
-        pool = list(self.workspace.conductor.pool)
         self.order = shuffled(self.data.train.samples, self.settings.seed)
-        self.singles = single_workers(pool)
+        self.singles = single_workers(list(self.workspace.conductor.pool))
         search = await self._plan_search()
         exploration, plan = await self._explore(search)
         lessons, training = await self._validate(exploration, plan)
@@ -222,13 +221,15 @@ class _LearnRun:
     async def _plan_search(self) -> Search:
         """Measures the cost of calls, and plans a search that leaves enough for the proof."""
         rows, parallelism = await self._measure_workers()
+        workers = find_working(descriptions(self.workspace.conductor.pool), rows)
+        self.singles = single_workers([*workers])
         self._begin("asking the planner for proposals", PROPOSING)
-        few = any((self.limits.usd, self.limits.tokens, self.limits.seconds))
-        proposals = await propose(self.runner, self.order, PILOT_PROPOSALS if few else PROPOSALS)
+        is_capped = any((self.limits.usd, self.limits.tokens, self.limits.seconds))
+        proposals = await propose(self.runner, self.order, PILOT_PROPOSALS if is_capped else PROPOSALS)
         costs = measure_costs(rows, proposals.calls, parallelism=parallelism)
         examples = [*liked_workflows(self.rated, self.order), *proposals.plans]
         candidates = build_candidates(
-            descriptions(self.workspace.conductor.pool),
+            workers,
             [workflow for _, workflow in examples],
             max_steps=self.settings.max_steps,
             seed=self.settings.seed,
@@ -242,8 +243,7 @@ class _LearnRun:
             learner_runs=self.needs.runs,
             training_seconds=self.needs.seconds,
         )
-        plan = plan_search(sizes, costs, self.limits, self.budget.spending)
-        plan = load_plan(self.plan_file, plan, self._plan_key())
+        plan = load_plan(self.plan_file, plan_search(sizes, costs, self.limits, self.budget.spending), self._plan_key())
         return Search(plan, sizes, costs, candidates, examples, len(proposals.plans))
 
     async def _explore(self, search: Search) -> tuple[Exploration, SearchPlan]:

@@ -17,7 +17,7 @@ from rl_conductor.trace.trace import PlanRecord
 Form = Literal["text", "json", "mermaid"]
 
 
-@options.with_run_options(without={"conductor_folder", "models", "rounds"})
+@options.with_run_options(without={"models", "rounds"})
 def plan(
     question: options.Question = None,
     *,

@@ -80,6 +80,12 @@ def step_keys(workflow: Workflow) -> list[tuple[object, str]]:
     return [(key, step.worker) for key, step in zip(keys, workflow.steps, strict=True)]
 
 
+def find_working(workers: Mapping[str, str], rows: Mapping[str, Sequence[ExperienceRow]]) -> dict[str, str]:
+    """Returns the workers, with their descriptions, that did not fail on each question that they were measured on."""
+    failed = {name for name, tries in rows.items() if tries and all(row.error for row in tries)}
+    return {name: description for name, description in workers.items() if name not in failed}
+
+
 def describe_failures(rows: Mapping[str, Sequence[ExperienceRow]]) -> list[str]:
     """Describes the workers that failed on each question that they were measured on.
 
@@ -90,7 +96,10 @@ def describe_failures(rows: Mapping[str, Sequence[ExperienceRow]]) -> list[str]:
     failed = {name: tries[0].error for name, tries in measured.items() if all(row.error for row in tries)}
     if failed and len(failed) == len(measured):
         raise ConfigError(f"no worker gave an answer, so nothing can be learned: {next(iter(failed.values()))}")
-    return [f"{name} failed on all of {len(measured[name])} questions: {error}" for name, error in failed.items()]
+    return [
+        f"{name} failed on all of {len(measured[name])} questions and was left out: {error}"
+        for name, error in failed.items()
+    ]
 
 
 def measure_costs(

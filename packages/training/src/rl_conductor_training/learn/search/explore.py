@@ -17,7 +17,6 @@ from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.runner import Runner
-from rl_conductor_training.learn.search.candidates import single_workers
 from rl_conductor_training.learn.search.costs import CallCosts
 from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan, SearchSizes
 from rl_conductor_training.tasks import Sample
@@ -103,7 +102,7 @@ async def explore(
         proposals: plans of the planner for some of the questions.
         plan: the number of candidates and questions of each round.
     """
-    singles = single_workers(list(runner.conductor.pool))
+    singles = [workflow for workflow in candidates if len(workflow.steps) == 1]
     first, *rounds = plan.rounds
     screened = list(candidates[first.candidates : first.candidates + plan.screened])
     candidates = list(candidates[: first.candidates])

@@ -188,7 +188,7 @@ def describe_need(needed: Cost, limits: Limits) -> str:
         *([f"{needed.tokens:,.0f} tokens"] if limits.tokens is not None else []),
         *([f"{ceil(needed.seconds / 60)} minutes"] if limits.seconds is not None else []),
     ]
-    return f"about {' and '.join(parts)} would do for a thorough one"
+    return f"a thorough one takes about {' and '.join(parts)}, or more"
 
 
 def _plan_level(
