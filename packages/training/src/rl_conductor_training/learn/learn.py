@@ -12,7 +12,6 @@ from typing import NamedTuple
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import EXPERIENCE_FILE, OPENING_FILE
-from rl_conductor.errors import LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -46,6 +45,7 @@ from rl_conductor_training.learn.search.explore import (
 from rl_conductor_training.learn.search.plan import (
     SearchPlan,
     SearchSizes,
+    caps_too_low,
     describe_need,
     load_plan,
     plan_search,
@@ -65,6 +65,7 @@ PILOT = 4
 PILOT_PROPOSALS = 2
 """Number of plans from which the cost of a plan is measured."""
 PLAN_FILE = "plan.json"
+CAP_NOTE = "a cap ended"
 
 Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 
@@ -201,7 +202,8 @@ class _LearnRun:
         exploration, plan = await self._explore(search)
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
-        gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=not self.notes)
+        is_whole = not plan.is_smaller and not any(note.startswith(CAP_NOTE) for note in self.notes)
+        gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=is_whole)
         findings, learners = Findings(search, exploration, lessons, gate), self.learners
         compares = gate.is_open or not self.settings.requires_room
         if compares:
@@ -280,7 +282,7 @@ class _LearnRun:
             for name, workflow in zip(self.workspace.conductor.pool, self.singles, strict=True)
         }
         if not any(rows.values()):
-            raise self._caps_too_low("to ask the workers a single question", Cost())
+            raise caps_too_low("to ask the workers a single question", Cost(), self.estimate, self.limits)
         self.notes += describe_failures(rows)
         # Rows of an earlier process or of production took none of this time.
         seconds = sum(row.seconds for name in rows for row in rows[name] if row.created >= created)
@@ -310,18 +312,8 @@ class _LearnRun:
     def _report(self, stage: str, row: ExperienceRow | None = None) -> None:
         self.on_progress(LearnProgress(stage, self.budget.total.spent, row))
 
-    def _describe_need(self, thorough: Cost) -> str:
-        """Says how much would suffice; by the measured costs, if the caps allowed any measurement."""
-        guess = Cost(usd=float(self.estimate.usd or 0), tokens=self.estimate.tokens, seconds=self.estimate.minutes * 60)
-        return describe_need(thorough if thorough.tokens else guess, self.limits)
-
-    def _caps_too_low(self, purpose: str, thorough: Cost) -> LimitError:
-        limit = "tokens" if self.limits.seconds is None else "seconds"
-        message = f"the caps are too low {purpose}; {self._describe_need(thorough)}"
-        return LimitError(message, limit=limit, needed=self.estimate.tokens, remaining=0)
-
     def _note_cap(self, stage: str, consequence: str) -> None:
-        self.notes.append(f"a cap ended {stage} early: {consequence}")
+        self.notes.append(f"{CAP_NOTE} {stage} early: {consequence}")
 
     async def _validate(self, exploration: Exploration, plan: SearchPlan) -> tuple[Lessons, Lessons]:
         """Runs the selected workflows on the validation questions; returns all lessons, and those of training alone.
@@ -339,7 +331,8 @@ class _LearnRun:
         table = score_table(self.runner, samples)
         complete = [sample for sample in samples if all((workflow, sample.id) in table.rows for workflow in workflows)]
         if not complete:
-            raise self._caps_too_low("to compare the workers on a single question", plan.thorough)
+            purpose = "to compare the workers on a single question"
+            raise caps_too_low(purpose, plan.thorough, self.estimate, self.limits)
         training = [sample for sample in complete if sample in trained]
         return (
             Lessons(score_table(self.runner, complete), exploration.portfolio, self.singles),
@@ -368,10 +361,9 @@ class _LearnRun:
     def _record(self, findings: Findings) -> LearnRecord:
         spending, data = self.budget.total.spent, self.data
         plan, gate, proof = findings.search.plan, findings.gate, findings.proof
-        if plan.needed.tokens < plan.thorough.tokens:
-            self.notes.append(
-                f"the caps left room for a smaller search only ({plan.summary}); {self._describe_need(plan.thorough)}"
-            )
+        if plan.is_smaller:
+            need = describe_need(plan.thorough, self.estimate, self.limits)
+            self.notes.append(f"the caps left room for a smaller search only ({plan.summary}); {need}")
         return LearnRecord(
             task=self.data.task.name,
             seed=self.settings.seed,

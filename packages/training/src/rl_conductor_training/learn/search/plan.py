@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rl_conductor._internal.jsonl import read_value, write_value
+from rl_conductor.errors import LimitError
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.search.costs import CallCosts, Cost, step_keys
+from rl_conductor_training.spending import CostEstimate
 
 FIRST_QUESTIONS = 6
 """Minimum number of questions of the first round of successive halving."""
@@ -95,6 +97,11 @@ class SearchPlan(Value):
     """Expected cost of the exploration."""
     key: str = ""
     """Identifies the caps and workers that the plan was made for."""
+
+    @property
+    def is_smaller(self) -> bool:
+        """Whether the caps left no room for a thorough search."""
+        return self.needed.tokens < self.thorough.tokens
 
     @property
     def summary(self) -> str:
@@ -181,14 +188,23 @@ def store_plan(path: Path, plan: SearchPlan, key: str) -> SearchPlan:
     return plan
 
 
-def describe_need(needed: Cost, limits: Limits) -> str:
-    """Says how much a thorough run needs, in the units of the caps."""
+def describe_need(thorough: Cost, estimate: CostEstimate, limits: Limits) -> str:
+    """Says how much a thorough run needs, in the units of the caps: as measured, or estimated if nothing was."""
+    guess = Cost(usd=float(estimate.usd or 0), tokens=estimate.tokens, seconds=estimate.minutes * 60)
+    needed = thorough if thorough.tokens else guess
     parts = [
         *([f"${needed.usd:.2g}"] if limits.usd is not None else []),
         *([f"{needed.tokens:,.0f} tokens"] if limits.tokens is not None else []),
         *([f"{ceil(needed.seconds / 60)} minutes"] if limits.seconds is not None else []),
     ]
     return f"a thorough one takes about {' and '.join(parts)}, or more"
+
+
+def caps_too_low(purpose: str, thorough: Cost, estimate: CostEstimate, limits: Limits) -> LimitError:
+    """Builds the error of caps that did not suffice for `purpose`."""
+    limit = "tokens" if limits.seconds is None else "seconds"
+    message = f"the caps are too low {purpose}; {describe_need(thorough, estimate, limits)}"
+    return LimitError(message, limit=limit, needed=estimate.tokens, remaining=0)
 
 
 def _plan_level(
