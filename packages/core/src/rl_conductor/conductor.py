@@ -105,6 +105,7 @@ class Conductor:
 
         Raises:
             ConfigError: the profile does not exist, or the discovered configuration is invalid.
+            PolicyError: the policy allows no workflow.
         """
         return cls.from_discovered(discover(pool_file=pool_file), profile=profile, policy=policy, limits=limits)
 
@@ -124,6 +125,7 @@ class Conductor:
 
         Raises:
             ConfigError: a file is missing or invalid, or the pool lacks a worker of the learned workflows.
+            PolicyError: the policy allows no workflow.
         """
         return cls.from_discovered(load_folder(folder, pool=pool, planner=planner), policy=policy, limits=limits)
 
@@ -234,6 +236,7 @@ class Conductor:
             on_event: called with every event as it happens.
 
         Raises:
+            LimitError: conductors call one another more deeply than `limits.depth` allows.
             PolicyError: the policy allows no workflow.
             RunError: a guardrail refused the question, or failed.
             WorkflowValidationError: the policy does not allow the previous rounds.
@@ -269,6 +272,7 @@ class Conductor:
             stream: whether `on_event` receives the answer in deltas while it is generated, or at once at its end.
 
         Raises:
+            ConfigError: the plan accepts the answer of the round before, so it has no steps.
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: the workflow is invalid, or the policy does not allow the previous rounds.
         """
@@ -305,6 +309,7 @@ class Conductor:
 
         Raises:
             RunError: there is no answer; `error.trace` has the errors and the usage. After a refusal, `RefusedError`.
+            LimitError: conductors call one another more deeply than `limits.depth` allows.
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: `workflow` is invalid.
             ConfigError: `workflow` differs from the one in the rounds to `resume`.

@@ -51,6 +51,8 @@ class Stepwise:
 
         Raises:
             ConfigError: the result of a step in its access list is missing.
+            IndexError: the plan has no step at this position.
+            PolicyError: the policy does not allow a guardrail to read the question.
             RunError: a guardrail refused the question, or failed.
             WorkflowValidationError: the policy does not allow one of the results.
         """
