@@ -12,7 +12,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.calls.scope import current_scope, report_usage
 from rl_conductor.models import Capabilities, Model, model
-from rl_conductor.models.base import require
+from rl_conductor.models.base import in_one_piece, require
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Delta, Message, Price, Request, ResponseFormat, Usage, total
 
@@ -99,11 +99,9 @@ class DelegatingModel(ABC):
         finally:
             session.report()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yields the reply in one piece, because it is only known at the end."""
-        completion = await self.complete(request)
-        yield Delta(text=completion.text)
-        yield Delta(completion=completion)
+        return in_one_piece(self, request)
 
     async def aclose(self) -> None:
         """Closes the base model."""

@@ -10,7 +10,7 @@ from rl_conductor.agents.tool import ToolError, ToolSourceError, WorkerTool
 from rl_conductor.agents.toolset import AnyTool, Toolset
 from rl_conductor.calls.scope import CallScope, current_scope
 from rl_conductor.errors import ConfigError, ModelError, ScriptError
-from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, WrapperModel, checked
+from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, WrapperModel, checked, in_one_piece
 from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import ToolUse
@@ -86,11 +86,9 @@ class ToolLoopModel(WrapperModel):
         finally:
             session.report()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yields the reply in one piece, because text before a tool call is not part of it."""
-        completion = await self.complete(request)
-        yield Delta(text=completion.text)
-        yield Delta(completion=completion)
+        return in_one_piece(self, request)
 
     async def aclose(self) -> None:
         """Closes the model and the connections to servers of tools."""

@@ -126,14 +126,15 @@ class Model(Protocol):
 
         Closing the generator early cancels the call. By default, the reply comes in one piece.
         """
-        return _in_one_piece(self, request)
+        return in_one_piece(self, request)
 
     async def aclose(self) -> None:
         """Closes connections and frees memory; the model can be used again afterwards."""
         return
 
 
-async def _in_one_piece(model: Model, request: Request) -> AsyncGenerator[Delta, None]:
+async def in_one_piece(model: Model, request: Request) -> AsyncGenerator[Delta, None]:
+    """Yields the complete reply of a model as a stream of one piece."""
     completion = await model.complete(request)
     yield Delta(text=completion.text)
     yield Delta(completion=completion)

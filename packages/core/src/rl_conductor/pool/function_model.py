@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import Capabilities, checked, require
+from rl_conductor.models.base import Capabilities, checked, in_one_piece, require
 from rl_conductor.pool.worker_prompt import prompt_in, question_in, replies_in, subtask_in
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
 
@@ -69,11 +69,9 @@ class FunctionModel:
         text = result if isinstance(result, str) else to_json(result, fallback=str).decode()
         return checked(Completion(message=Message.assistant(text), usage=Usage(calls=1), model=self.name))
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yields the reply in one piece."""
-        completion = await self.complete(request)
-        yield Delta(text=completion.text)
-        yield Delta(completion=completion)
+        return in_one_piece(self, request)
 
     async def aclose(self) -> None:
         """Does nothing; there are no resources to release."""

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import BadResponseError
-from rl_conductor.models.base import Capabilities
+from rl_conductor.models.base import Capabilities, in_one_piece
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.redaction import redacting
 from rl_conductor.types import FREE, Completion, Delta, ImagePart, Message, Request, TextPart, Usage
@@ -61,11 +61,9 @@ class ModerationModel(OpenAIModel):
             model=replies[-1].model if replies else self._model,
         )
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yields the reply in one piece."""
-        completion = await self.complete(request)
-        yield Delta(text=completion.text)
-        yield Delta(completion=completion)
+        return in_one_piece(self, request)
 
     async def _classify(self, inputs: Sequence[Any]) -> Classifications:
         reply = await self._clients.get().moderations.create(model=self._model, input=list(inputs))
