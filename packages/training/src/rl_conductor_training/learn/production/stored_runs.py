@@ -123,7 +123,12 @@ def read_stored_runs(path: Path, *, feedback_key: str | None = None) -> StoredRu
     Raises:
         ConfigError: the file can't be read, or contains no runs.
     """
-    runs = {trace.id: stored_run(trace, feedback_key) for trace in read_lines(path, Trace)}
+    try:
+        traces = read_lines(path, Trace)
+    except ConfigError as error:
+        hint = "write one with rl-conductor runs export; a file of questions is a TASK"
+        raise ConfigError(f"{str(path)!r} is not a file of runs: {error}; {hint}") from error
+    runs = {trace.id: stored_run(trace, feedback_key) for trace in traces}
     if not runs:
         raise ConfigError(f"{str(path)!r} contains no runs; write one with rl-conductor runs export > {path.name}")
     counts = Counter(run.outcome for run in runs.values())
