@@ -12,7 +12,7 @@ from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
@@ -24,8 +24,8 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
-from rl_conductor.errors import ConfigError
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.cli.learn_source import LearnSource
 
 if TYPE_CHECKING:
     from rl_conductor_training.bench.report import Table as ReportTable
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rl_conductor_training.learn.experience import ExperienceRow
     from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
     from rl_conductor_training.spending import CostEstimate
-    from rl_conductor_training.tasks import Task
 
 
 TaskArgument = Annotated[
@@ -164,36 +163,22 @@ def learn(
       rl-conductor learn --from-runs runs.jsonl --pool pool.toml --out support-conductor
       rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
     """
-    run_options = {"feedback_key": feedback_key, "update": update}
-    _check_source(task, heldout, from_runs, [name for name, value in run_options.items() if value])
-    if from_runs is not None and judge is None:
-        search_options = {
-            "instructions": instructions or reflection_model,
-            "weights": weights or weights_model,
-            "usd": usd,
-            "tokens": tokens,
-            "minutes": minutes,
-        }
-        _check_judge([name for name, value in search_options.items() if value])
+    source = LearnSource(task, heldout, from_runs, judge, feedback_key, update)
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
-    _check_judge_price(judge, limits)
+    learners = {"instructions": instructions or reflection_model, "weights": weights or weights_model}
+    source.check(limits, {**learners, "usd": usd, "tokens": tokens, "minutes": minutes})
     _fetch_weights(pool)
     progress = _Progress(limits)
-    options: dict[str, Any] = {
-        "out": out,
-        "budget": limits,
-        "settings": _settings(seed, concurrency, (instructions, reflection_model), (weights, weights_model)),
-        "on_estimate": partial(_show_estimate, is_all=estimate_only),
-        "on_progress": progress.update,
-    }
-    if from_runs is not None:
-        options |= {**run_options, "judge": judge}
-    elif heldout is not None:
-        options["heldout"] = _load_task(heldout, judge)
     with TemporaryDirectory() as unused, progress.show(out):
-        if estimate_only and not out.exists():
-            options["out"] = unused
-        record = asyncio.run(_run(task, from_runs, judge, pool, options))
+        running = source.learn(
+            pool,
+            out=unused if estimate_only and not out.exists() else out,
+            budget=limits,
+            settings=_settings(seed, concurrency, (instructions, reflection_model), (weights, weights_model)),
+            on_estimate=partial(_show_estimate, is_all=estimate_only),
+            on_progress=progress.update,
+        )
+        record = asyncio.run(running)
     print_record(record, out)
 
 
@@ -218,69 +203,10 @@ def _settings(
     return replace(settings, learners=tuple(learners))
 
 
-def _load_task(name: str, judge: str | None) -> Task:
-    """Loads a task, or a file of questions, with the judge of those that need one.
-
-    Raises:
-        ConfigError: it can't be loaded, or no question needs the judge.
-    """
-    from rl_conductor_training.tasks import load_task  # noqa: PLC0415 - imports scipy
-
-    is_file = Path(name).is_file()
-    task_options: dict[str, Any] = {"judge": judge} if judge else {}
-    task = load_task(f"jsonl:{name}" if is_file else name, **task_options)
-    if judge and is_file and not any(sample.details["scoring"] == "judge" for sample in task.samples):
-        raise ConfigError(f"--judge scores questions with scoring 'judge', but {name!r} has none; leave it out")
-    return task
-
-
-async def _run(
-    task: str | None, from_runs: Path | None, judge: str | None, pool: Path, options: dict[str, Any]
-) -> LearnRecord | FeedbackRecord:
-    """Learns from a task, or from stored runs."""
-    from rl_conductor_training.learn import learn as run_learn  # noqa: PLC0415 - imports scipy
-    from rl_conductor_training.learn import learn_from_runs  # noqa: PLC0415
-
-    if from_runs is None:
-        return await run_learn(_load_task(str(task), judge), pool, **options)
-    return await learn_from_runs(
-        from_runs, pool, on_counts=lambda counts: console.note(console.stderr(), counts), **options
-    )
-
-
 def _show_estimate(estimate: CostEstimate, *, is_all: bool) -> None:
     console.note(console.stderr(), _format_estimate(estimate))
     if is_all:
         raise typer.Exit
-
-
-def _check_source(task: str | None, heldout: str | None, from_runs: Path | None, run_options: list[str]) -> None:
-    """Checks that there is one source of questions, and that options of runs have runs."""
-    if (task is None) == (from_runs is None):
-        raise ConfigError("write either a TASK, such as questions.jsonl, or --from-runs FILE")
-    if task is None and heldout is not None:
-        raise ConfigError("--heldout belongs to a TASK; questions of --from-runs FILE are split by themselves")
-    if from_runs is None and run_options:
-        option = f"--{run_options[0].replace('_', '-')}"
-        raise ConfigError(f"{option} belongs to --from-runs FILE; leave it out, or name the file")
-
-
-def _check_judge(search_options: list[str]) -> None:
-    """Checks that there are no options of a search, which only a judge makes possible."""
-    if search_options:
-        raise ConfigError(
-            f"--{search_options[0]} needs --judge MODEL: without a judge of new answers, --from-runs calls no worker"
-        )
-
-
-def _check_judge_price(judge: str | None, limits: Limits) -> None:
-    """Checks that the price of the judge is known if there is a cap in dollars."""
-    from rl_conductor.models import model  # noqa: PLC0415 - imports an adapter
-
-    if judge is not None and limits.usd is not None and model(judge).price is None:
-        raise ConfigError(
-            f"--usd can't be enforced: the price of {judge} is unknown; write --tokens or --minutes instead"
-        )
 
 
 def _fetch_weights(pool: Path) -> None:

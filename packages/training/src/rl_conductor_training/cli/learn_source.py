@@ -1,0 +1,94 @@
+"""What `learn` learns from: a task, or stored runs, and the judge of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_conductor.cli.output import console
+from rl_conductor.errors import ConfigError
+from rl_conductor.workflow.limits import Limits
+
+if TYPE_CHECKING:
+    from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
+    from rl_conductor_training.tasks import Task
+
+
+@dataclass(frozen=True)
+class LearnSource:
+    """The arguments that name the questions, and how answers to them are scored."""
+
+    task: str | None
+    heldout: str | None
+    from_runs: Path | None
+    judge: str | None
+    feedback_key: str | None
+    update: bool
+
+    def check(self, limits: Limits, search_options: Mapping[str, object]) -> None:
+        """Checks that the arguments go together.
+
+        Args:
+            limits: the caps.
+            search_options: the values of the options that only a search has a use for, by name.
+
+        Raises:
+            ConfigError: an argument is missing, has no effect, or asks for what can't be enforced.
+        """
+        if (self.task is None) == (self.from_runs is None):
+            raise ConfigError("write either a TASK, such as questions.jsonl, or --from-runs FILE")
+        if self.from_runs is None:
+            self._check_options_of_runs()
+        elif self.heldout is not None:
+            raise ConfigError("--heldout belongs to a TASK; questions of --from-runs FILE are split by themselves")
+        elif self.judge is None and (unused := [name for name, value in search_options.items() if value]):
+            raise ConfigError(
+                f"--{unused[0]} needs --judge MODEL: without a judge of new answers, --from-runs calls no worker"
+            )
+        self._check_price(limits)
+
+    def _check_options_of_runs(self) -> None:
+        for option, value in (("--feedback-key", self.feedback_key), ("--update", self.update)):
+            if value:
+                raise ConfigError(f"{option} belongs to --from-runs FILE; leave it out, or name the file")
+
+    def _check_price(self, limits: Limits) -> None:
+        from rl_conductor.models import model  # noqa: PLC0415 - imports an adapter
+
+        if self.judge is not None and limits.usd is not None and model(self.judge).price is None:
+            problem = f"the price of {self.judge} is unknown; write --tokens or --minutes instead"
+            raise ConfigError(f"--usd can't be enforced: {problem}")
+
+    async def learn(self, pool: Path, **options: Any) -> LearnRecord | FeedbackRecord:
+        """Learns from the task, or from the stored runs; `options` are arguments of both."""
+        from rl_conductor_training.learn import learn, learn_from_runs  # noqa: PLC0415 - imports scipy
+
+        if self.from_runs is None:
+            heldout = self.heldout and self._load(self.heldout)
+            return await learn(self._load(str(self.task)), pool, heldout=heldout or None, **options)
+        return await learn_from_runs(
+            self.from_runs,
+            pool,
+            judge=self.judge,
+            feedback_key=self.feedback_key,
+            update=self.update,
+            on_counts=lambda counts: console.note(console.stderr(), counts),
+            **options,
+        )
+
+    def _load(self, name: str) -> Task:
+        """Loads a task, or a file of questions, with the judge of those that need one.
+
+        Raises:
+            ConfigError: it can't be loaded, or no question needs the judge.
+        """
+        from rl_conductor_training.tasks import load_task  # noqa: PLC0415 - imports scipy
+
+        is_file = Path(name).is_file()
+        task_options: dict[str, Any] = {"judge": self.judge} if self.judge else {}
+        task = load_task(f"jsonl:{name}" if is_file else name, **task_options)
+        if self.judge and is_file and not any(sample.details["scoring"] == "judge" for sample in task.samples):
+            raise ConfigError(f"--judge scores questions with scoring 'judge', but {name!r} has none; leave it out")
+        return task
