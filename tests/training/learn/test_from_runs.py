@@ -345,8 +345,8 @@ def test_the_command_learns_from_runs_and_counts_them(tmp_path: Path, monkeypatc
         (("questions.jsonl", "--from-runs", path, *options), "write either a TASK"),
         (("questions.jsonl", "--update", *options), "--update belongs to --from-runs FILE"),
         (("--from-runs", tmp_path / "pool.toml", *options), "a file of questions is a TASK"),
-        (("--from-runs", path, "--usd", "1", *options), "--usd needs --judge MODEL"),
-        (("--from-runs", path, "--weights", *options), "--weights needs --judge MODEL"),
+        (("--from-runs", path, "--usd", "1", *options), "caps need --judge MODEL"),
+        (("--from-runs", path, "--weights", *options), "weights need --judge MODEL"),
     ):
         refused = invoke(*arguments)
         assert (refused.exit_code, message in refused.output) == (2, True)

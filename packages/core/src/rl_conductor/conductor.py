@@ -76,15 +76,13 @@ class Conductor:
         self.planner = Planner.of(planner)
         self.pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
         self.policy, self.limits = Policy.require(policy, Policy()), Limits.require(limits, Limits())
-        self.name = f"conductor:{name}"
-        self.access = access
+        self.name, self.access = f"conductor:{name}", access
         self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
         self.selector = selector
         self.guardrails = bind_guardrails(guardrails, self.pool)
         self._options: dict[str, Any] = {"retries": retries, "keep_prompts": keep_prompts}
-        for chooser in (self.tiers, self.selector):
-            if chooser is not None:
-                chooser.check_pool(self.pool)
+        for chooser in (each for each in (self.tiers, self.selector) if each is not None):
+            chooser.check_pool(self.pool)
         self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
         if self.planner.roster == "cards":
             warn_of_lookalikes(self.pool)
@@ -104,8 +102,7 @@ class Conductor:
         `pool_file` is by default the value of `RL_CONDUCTOR_POOL`; the other arguments are those of `from_discovered`.
 
         Raises:
-            ConfigError: the profile does not exist, or the discovered configuration is invalid.
-            PolicyError: the policy allows no workflow.
+            ConfigError, PolicyError: as for `from_discovered`, or the discovered configuration is invalid.
         """
         return cls.from_discovered(discover(pool_file=pool_file), profile=profile, policy=policy, limits=limits)
 
@@ -196,8 +193,7 @@ class Conductor:
             policy=Policy.require(policy, self.policy),
             limits=Limits.require(limits, self.limits),
             access=self.access if access is None else access,
-            retries=self._options["retries"] if retries is None else retries,
-            keep_prompts=self._options["keep_prompts"],
+            **(self._options | ({} if retries is None else {"retries": retries})),
             tiers=self.tiers,
             selector=selector or self.selector,
             guardrails=self.guardrails if guardrails is None else guardrails,
@@ -225,15 +221,13 @@ class Conductor:
     ) -> PlanRecord:
         """Plans a workflow for `question` without running it.
 
-        If the call is cancelled, the last event is `Finished`, with the usage so far.
-
         Args:
             question: text, a conversation, or a complete request.
             before: the previous rounds, if this is not the first one.
             rejected: a plan that the new one replaces; its calls are added to the record and charged to the limits.
             policy: replaces the conductor's policy.
             limits: replaces the conductor's limits.
-            on_event: called with every event as it happens.
+            on_event: called with every event as it happens; the last one is `Finished`, even on cancellation.
 
         Raises:
             LimitError: conductors call one another more deeply than `limits.depth` allows.

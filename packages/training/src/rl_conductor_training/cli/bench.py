@@ -73,9 +73,7 @@ def bench(
     from rl_conductor_training.bench.settings import read_settings  # noqa: PLC0415
     from rl_conductor_training.output_folder import lock_folder  # noqa: PLC0415
 
-    settings = read_settings(config)
-    if system:
-        settings = settings.select_systems(system)
+    settings = read_settings(config) if not system else read_settings(config).select_systems(system)
     fetch_weights(settings)
     folder = out or Path("bench-results") / config.stem
     with lock_folder(folder):
@@ -83,8 +81,8 @@ def bench(
         with show_progress(bench_run):
             sections = asyncio.run(bench_run.run())
         report = build_report(bench_run, sections, command=shlex.join(["rl-conductor", *sys.argv[1:]]))
-        _print(report)
         write_report(report, folder)
+    _print(report)
     console.note(console.stderr(), f"{_format_usage(bench_run)}; the report is in {folder / 'report.html'}")
 
 

@@ -160,21 +160,19 @@ def learn(
       rl-conductor learn open-questions.jsonl --judge openai:gpt-5 --pool pool.toml --usd 5 --out support-conductor
       rl-conductor learn examples/wiki/questions.jsonl --pool examples/wiki/pool.toml --minutes 12 --out runs/wiki
       rl-conductor ask --conductor support-conductor "..."
-      rl-conductor learn --from-runs runs.jsonl --pool pool.toml --out support-conductor
       rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
     """
     source = LearnSource(task, heldout, from_runs, judge, feedback_key, update)
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
-    learners = {"instructions": instructions or reflection_model, "weights": weights or weights_model}
-    source.check(limits, {**learners, "usd": usd, "tokens": tokens, "minutes": minutes})
+    learners = {"instructions": (instructions, reflection_model), "weights": (weights, weights_model)}
+    source.check(limits, {**learners, "caps": (usd, tokens, minutes)})
     _fetch_weights(pool)
-    progress = _Progress(limits)
-    with TemporaryDirectory() as unused, progress.show(out):
+    with TemporaryDirectory() as unused, (progress := _Progress(limits)).show(out):
         running = source.learn(
             pool,
             out=unused if estimate_only and not out.exists() else out,
             budget=limits,
-            settings=_settings(seed, concurrency, (instructions, reflection_model), (weights, weights_model)),
+            settings=_settings(seed, concurrency, **learners),
             on_estimate=partial(_show_estimate, is_all=estimate_only),
             on_progress=progress.update,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +27,12 @@ class LearnSource:
     feedback_key: str | None
     update: bool
 
-    def check(self, limits: Limits, search_options: Mapping[str, object]) -> None:
+    def check(self, limits: Limits, search_options: Mapping[str, Sequence[object]]) -> None:
         """Checks that the arguments go together.
 
         Args:
             limits: the caps.
-            search_options: the values of the options that only a search has a use for, by name.
+            search_options: the values of the options that only a search has a use for, by what they are for.
 
         Raises:
             ConfigError: an argument is missing, has no effect, or asks for what can't be enforced.
@@ -43,9 +43,9 @@ class LearnSource:
             self._check_options_of_runs()
         elif self.heldout is not None:
             raise ConfigError("--heldout belongs to a TASK; questions of --from-runs FILE are split by themselves")
-        elif self.judge is None and (unused := [name for name, value in search_options.items() if value]):
+        elif self.judge is None and (unused := [name for name, values in search_options.items() if any(values)]):
             raise ConfigError(
-                f"--{unused[0]} needs --judge MODEL: without a judge of new answers, --from-runs calls no worker"
+                f"{unused[0]} need --judge MODEL: without a judge of new answers, --from-runs calls no worker"
             )
         self._check_price(limits)
 

@@ -73,14 +73,9 @@ async def learn_from_runs(
         LimitError: the caps are too low to compare the workers.
     """
     folder = Path(out)
-    if judge is None and (folder / OPENING_FILE).exists():
-        raise ConfigError(
-            f"the conductor in {str(folder)!r} was proved on held-out questions, and without a judge nothing can be "
-            "proved: name a judge, or another folder"
-        )
-    runs = read_stored_runs(Path(path), feedback_key=feedback_key)
+    _check_replaceable(folder, judge)
     with lock_folder(folder):
-        stored = _store_runs(runs, folder, update=update)
+        stored = _store_runs(read_stored_runs(Path(path), feedback_key=feedback_key), folder, update=update)
 
         def rate(workers: WorkerPool) -> list[RatedWorkflow]:
             on_counts(stored.report(workers))
@@ -99,6 +94,15 @@ async def learn_from_runs(
             production=rate,
             on_estimate=on_estimate,
             on_progress=on_progress,
+        )
+
+
+def _check_replaceable(folder: Path, judge: Model | str | None) -> None:
+    """Raises `ConfigError` if a conductor that was proved would be replaced by one that can't be."""
+    if judge is None and (folder / OPENING_FILE).exists():
+        raise ConfigError(
+            f"the conductor in {str(folder)!r} was proved on held-out questions, and without a judge nothing can be "
+            "proved: name a judge, or another folder"
         )
 
 

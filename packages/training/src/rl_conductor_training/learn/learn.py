@@ -121,15 +121,9 @@ async def learn(
     """
     with lock_folder(Path(out)):
         workspace = open_workspace(pool, planner, Path(out))
-        run = _LearnRun(
-            task=task,
-            heldout=heldout,
-            workspace=workspace,
-            limits=budget or Limits(),
-            settings=settings or LearnSettings(),
-            on_progress=on_progress,
-            rated=production(workspace.conductor.pool),
-        )
+        rated = production(workspace.conductor.pool)
+        settings, limits = settings or LearnSettings(), budget or Limits()
+        run = _LearnRun(task, heldout, workspace, limits, settings, on_progress, rated)
         on_estimate(run.estimate)
         try:
             return await run.run()
