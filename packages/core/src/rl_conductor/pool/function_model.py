@@ -95,20 +95,20 @@ Arguments = tuple[tuple[object, ...], dict[str, str]]
 
 def _argument_builder(function: WorkerFunction, name: str) -> Callable[[Request], Arguments]:
     """Returns a function that builds the positional arguments, and the question as a keyword."""
-    known = inspect.signature(function).parameters
+    all_parameters = inspect.signature(function).parameters
     parameters = [
         parameter
-        for parameter in known.values()
+        for parameter in all_parameters.values()
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and parameter.name != QUESTION
     ]
     required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    if not (parameters or QUESTION in known) or len(required) > 2:
+    if not (parameters or QUESTION in all_parameters) or len(required) > 2:
         signature = f"{name.removeprefix('function:')}{inspect.signature(function)}"
         raise ConfigError(f"{signature} can't be a worker: write a function of (subtask) or (subtask, replies)")
 
     def build(request: Request) -> Arguments:
         prompt = prompt_in(request.messages)
-        question = {QUESTION: question_in(prompt)} if QUESTION in known else {}
+        question = {QUESTION: question_in(prompt)} if QUESTION in all_parameters else {}
         if parameters and _takes_request(parameters[0]):
             return (request,), question
         values = (subtask_in(prompt), replies_in(prompt))

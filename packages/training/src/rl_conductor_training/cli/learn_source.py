@@ -1,4 +1,4 @@
-"""What `learn` learns from: a task, or stored runs, and the judge of answers."""
+"""`LearnSource`: the questions of the `learn` command, from a task or from stored runs, and the judge of answers."""
 
 from __future__ import annotations
 

@@ -95,8 +95,8 @@ class BatchItems:
         queued = items.where(batch_items.c.status == "queued").order_by(batch_items.c.line, batches.c.created)
         rows: list[Row[Any]] = []
         if not self._contact.is_recent:
-            found = connection.execute(orphaned.limit(limit + len(active)))
-            rows = [row for row in found if (row.batch, row.line) not in active][:limit]
+            orphans = connection.execute(orphaned.limit(limit + len(active)))
+            rows = [row for row in orphans if (row.batch, row.line) not in active][:limit]
         if len(rows) < limit:
             rows += connection.execute(queued.limit(limit - len(rows)))
         values = {"status": "running", "owner": self._owner, "heartbeat": self._now}
