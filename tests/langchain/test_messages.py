@@ -187,7 +187,9 @@ def test_a_conversation_survives_the_way_there_and_back() -> None:
         Message(role="tool", tool_call_id="c2", content="no camera", is_error=True),
         Message(role="assistant", content=(ReasoningPart(text="Hm.", signature="s"), TextPart(text="A cat."))),
     )
-    assert core_messages(lc_messages(turns)) == turns
+    assert core_messages(lc_message(turn) for turn in turns) == turns
+    (failed,) = (turn for turn in lc_messages(turns) if isinstance(turn, ToolMessage) and turn.status == "error")
+    assert failed.text == "error: no camera"
 
 
 def test_unsigned_reasoning_reaches_only_the_caller() -> None:

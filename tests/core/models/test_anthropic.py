@@ -160,6 +160,8 @@ async def test_the_result_of_a_tool_that_failed_is_marked(ask: Any) -> None:
     body = await ask(Message.user("?"), turn, Message.tool("c1", "no such city", is_error=True))
     (result,) = body["messages"][2]["content"]
     assert (result["is_error"], result["content"][0]["text"]) == (True, "no such city")
+    body = await ask(Message.user("?"), turn, Message.tool("c1", " ", is_error=True))
+    assert body["messages"][2]["content"][0]["content"] == [{"type": "text", "text": "error"}]
 
 
 @pytest.mark.parametrize("written", ['{"city": ', "[1]", "null"])

@@ -60,6 +60,21 @@ async def test_a_function_with_a_parameter_called_question_gets_the_users_questi
     assert [FunctionModel(function).reads_question for function in (look, check, calc)] == [True, True, False]
 
 
+@pytest.mark.parametrize(
+    ("function", "reply"),
+    [
+        (lambda question, replies: f"{question} {replies}", "q []"),
+        (lambda question, /: question, "q"),
+        (lambda subtask, question: f"{subtask} {question}", "Do. q"),
+        (lambda subtask, verbose=False, question="?": f"{subtask} {verbose} {question}", "Do. False q"),
+        (lambda subtask, *question: f"{subtask} {question}", "Do. ()"),
+    ],
+)
+async def test_the_question_is_passed_wherever_its_parameter_stands(function: Any, reply: str) -> None:
+    prompt = worker_prompt("q", [], "Do.", key="k")
+    assert (await FunctionModel(function).complete(Request(messages=(Message.user(prompt),)))).text == reply
+
+
 def test_its_docstring_describes_it_to_the_planner() -> None:
     workers: dict[str, AnyWorker] = {"calc": calc, "other": {"model": calc, "description": "sums"}}
     pool = WorkerPool(workers)

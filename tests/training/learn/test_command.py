@@ -78,7 +78,7 @@ def test_a_judge_scores_the_questions_that_need_one(folder: Path) -> None:
     lines = [json.loads(line) | {"scoring": "judge"} for line in questions.read_text().splitlines()]
 
     refused = CliRunner().invoke(app, ["learn", str(questions), *pool, "--out", str(out), "--judge", "skill:judge"])
-    assert (refused.exit_code, "has none; leave it out" in refused.output) == (2, True)
+    assert (refused.exit_code, "and there is none; leave it out" in refused.output) == (2, True)
     questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     refused = CliRunner().invoke(app, ["learn", str(questions), *pool, "--out", str(out)])
     assert (refused.exit_code, "--judge provider:model" in refused.output) == (2, True)

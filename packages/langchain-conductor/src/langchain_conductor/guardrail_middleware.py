@@ -78,10 +78,16 @@ class GuardrailMiddleware(AgentMiddleware[Any, Any, Any]):
             return update
         # Results after the reply are LangChain's own, which quote the structured response.
         quotes = messages[size:]
+        removed = [RemoveMessage(id=str(message.id)) for message in quotes]
         if "jump_to" in update:
-            removed = [RemoveMessage(id=str(message.id)) for message in quotes]
             return {**update, "messages": [*update["messages"], *removed], "structured_response": None}
-        checked = await self._check_value(messages[:size], value)
+        try:
+            checked = await self._check_value(messages[:size], value)
+        except GuardrailError as error:
+            if self.exit_behavior == "error":
+                raise
+            refusal = self._refusal("answer", messages[:size], error)
+            return {**refusal, "messages": [*refusal["messages"], *removed], "structured_response": None}
         unquoted = [message.model_copy(update={"content": RETURNED}) for message in quotes]
         return {"messages": [*update["messages"], *unquoted], "structured_response": checked}
 
@@ -92,12 +98,12 @@ class GuardrailMiddleware(AgentMiddleware[Any, Any, Any]):
             GuardrailError: what the guardrails made of it no longer has its form.
         """
         schema = TypeAdapter(type(value))
-        arguments = schema.dump_json(value).decode()
+        arguments = schema.dump_json(value, by_alias=True).decode()
         call = ToolCall(id="structured_response", name="structured_response", arguments=arguments)
         conversation = [*core_messages(messages[:-1]), Message.assistant(tool_calls=[call])]
         after = (await check_messages(self.guardrails, "answer", conversation))[-1]
         try:
-            return schema.validate_json(after.tool_calls[0].arguments)
+            return schema.validate_json(after.tool_calls[0].arguments, by_alias=True, by_name=True)
         except (ValidationError, IndexError) as error:
             reason = "the structured response lost its form"
             check = GuardrailCheck(guardrail=type(self).__name__, stage="answer", outcome="failed", reason=reason)

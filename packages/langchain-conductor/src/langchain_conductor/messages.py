@@ -249,8 +249,12 @@ def _unsupported_block(message: BaseMessage, block: Mapping[str, Any]) -> str:
 
 
 def lc_messages(messages: Iterable[Message]) -> list[BaseMessage]:
-    """Converts a conversation for a LangChain model."""
-    return [lc_message(message) for message in messages]
+    """Converts a conversation for a LangChain model; the text of a failed tool says so, as not all send its status."""
+    return [_with_marked_text(message) if message.is_error else lc_message(message) for message in messages]
+
+
+def _with_marked_text(message: Message) -> BaseMessage:
+    return lc_message(message.with_error_as_text()).model_copy(update={"status": "error"})
 
 
 def lc_message(message: Message) -> BaseMessage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -37,9 +37,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
         if is_new:
-            _remove_unused(folder)
+            with suppress(OSError):  # an error of the block matters more
+                _remove_unused(folder)
+        lock.release()
 
 
 def _remove_unused(folder: Path) -> None:

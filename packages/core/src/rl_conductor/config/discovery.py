@@ -170,7 +170,7 @@ def load_folder(
     own_planner = planner
     if pool is not None:
         pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-        planner = planner or Planner.from_worker(next(iter(pool.values())))
+        planner = planner or Planner.from_pool(pool)
         discovered = DiscoveredPool(pool, planner, (f"using {source}",))
     else:
         assert content.pool is not None

@@ -29,6 +29,8 @@ from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, ReadyStep, read_plan
 from rl_conductor.planning.prompts import Rejection, Wording, planner_messages, rejection_messages
+from rl_conductor.pool.function_model import FunctionModel
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import PlanDelta, PlanRejected, PlanStarted
@@ -96,6 +98,12 @@ class Planner:
     def from_worker(cls, worker: Worker) -> Self:
         """Creates a planner from a worker's model, with the worker's tags and region."""
         return cls(model=worker.model, card=Card(name="planner", tags=worker.card.tags, region=worker.card.region))
+
+    @classmethod
+    def from_pool(cls, pool: WorkerPool) -> Self:
+        """Creates a planner from the first worker that is not a Python function, which can't write plans."""
+        models = (worker for worker in pool.values() if not isinstance(worker.model, FunctionModel))
+        return cls.from_worker(next(models, next(iter(pool.values()))))
 
     @classmethod
     def from_entry(cls, entry: PlannerEntry, *, model: Model | None = None) -> Self:

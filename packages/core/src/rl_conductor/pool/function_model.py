@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -46,13 +47,12 @@ class FunctionModel:
         self.name = f"function:{getattr(inner, '__name__', type(inner).__name__)}"
         self.description = " ".join((inspect.getdoc(inner) or "").split("\n\n")[0].split())
         self._function = function
-        self._arguments = _argument_builder(function, self.name)
+        self._signature = _read_signature(function, self.name)
 
     @property
     def reads_question(self) -> bool:
         """Whether the function gets the user's question, and not only a subtask."""
-        parameters = inspect.signature(self._function).parameters
-        return QUESTION in parameters or _takes_request(next(iter(parameters.values())))
+        return self._signature.reads_question
 
     async def complete(self, request: Request) -> Completion:
         """Calls the function.
@@ -61,8 +61,8 @@ class FunctionModel:
             BadResponseError: it returned an empty string.
         """
         require(self, request)
-        arguments, question = self._arguments(request)
-        call = partial(self._function, *arguments, **question)
+        arguments, keywords = self._signature.bind(request)
+        call = partial(self._function, *arguments, **keywords)
         result = await (call() if _is_async(self._function) else in_thread(call))
         if isinstance(result, Awaitable):
             result = await result
@@ -90,28 +90,58 @@ def _takes_request(parameter: inspect.Parameter) -> bool:
     return parameter.annotation in (Request, "Request")
 
 
-Arguments = tuple[tuple[object, ...], dict[str, str]]
+@dataclass(frozen=True)
+class _Signature:
+    """What a function is called with."""
+
+    positional: tuple[str, ...]
+    """`request`, `question`, `subtask` or `replies` for each positional argument."""
+    keywords: tuple[str, ...]
+
+    @property
+    def reads_question(self) -> bool:
+        """Whether the user's question is part of it."""
+        return bool({"request", QUESTION} & {*self.positional, *self.keywords})
+
+    def bind(self, request: Request) -> tuple[list[object], dict[str, object]]:
+        """Returns the positional and the keyword arguments for a request."""
+        prompt = prompt_in(request.messages)
+        values = {"request": request, QUESTION: question_in(prompt), "subtask": subtask_in(prompt)}
+        values["replies"] = replies_in(prompt)
+        return [values[name] for name in self.positional], {name: values[name] for name in self.keywords}
 
 
-def _argument_builder(function: WorkerFunction, name: str) -> Callable[[Request], Arguments]:
-    """Returns a function that builds the positional arguments, and the question as a keyword."""
-    all_parameters = inspect.signature(function).parameters
-    parameters = [
-        parameter
-        for parameter in all_parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and parameter.name != QUESTION
+def _read_signature(function: WorkerFunction, name: str) -> _Signature:
+    """Assigns a value to each parameter.
+
+    Raises:
+        ConfigError: the function takes nothing, or requires more than there is.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    positional: list[str] = []
+    remaining = ["subtask", "replies"]
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            break
+        if not positional and _takes_request(parameter):
+            positional, remaining = ["request"], []
+        elif parameter.name == QUESTION:
+            positional.append(QUESTION)
+        elif parameter.name == "replies" and remaining:
+            positional.append("replies")
+            remaining = []
+        elif remaining and (parameter.default is parameter.empty or remaining[0] == "subtask"):
+            positional.append(remaining.pop(0))
+        else:
+            break
+    by_keyword = [parameter for parameter in parameters[len(positional) :] if parameter.name == QUESTION]
+    keywords = [QUESTION for each in by_keyword if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    required = [
+        each
+        for each in parameters[len(positional) :]
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
-    required = [parameter for parameter in parameters if parameter.default is parameter.empty]
-    if not (parameters or QUESTION in all_parameters) or len(required) > 2:
+    if not (positional or keywords) or any(each.name not in keywords for each in required):
         signature = f"{name.removeprefix('function:')}{inspect.signature(function)}"
         raise ConfigError(f"{signature} can't be a worker: write a function of (subtask) or (subtask, replies)")
-
-    def build(request: Request) -> Arguments:
-        prompt = prompt_in(request.messages)
-        question = {QUESTION: question_in(prompt)} if QUESTION in all_parameters else {}
-        if parameters and _takes_request(parameters[0]):
-            return (request,), question
-        values = (subtask_in(prompt), replies_in(prompt))
-        return values[: max(len(required), 1) if parameters else 0], question
-
-    return build
+    return _Signature(tuple(positional), tuple(keywords))

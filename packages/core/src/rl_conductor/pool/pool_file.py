@@ -95,7 +95,11 @@ class ModelEntry(_Entry):
                     f"{self.model}: the header {header} is not allowed in a file; set it in the environment, and name "
                     f'the variable as headers_env = {{ {header} = "MY_HEADER" }}'
                 )
-        if urlsplit(str(self.options.get("base_url", ""))).password:
+        try:
+            password = urlsplit(str(self.options.get("base_url", ""))).password
+        except ValueError as error:
+            raise ConfigError(f"{self.model}: options.base_url is no URL: {error}") from error
+        if password:
             raise ConfigError(
                 f"{self.model}: a password in options.base_url is not allowed in a file; set a header in the "
                 'environment, and name the variable as headers_env = { Authorization = "MY_HEADER" }'

@@ -88,6 +88,3 @@ def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
         stream=True,
         previous_rounds=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source in ("tier", "learned")],
     )
-
-
-# ----------------------------------------------------------------------------------- the recording

@@ -118,6 +118,10 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
+TIMER_TOLERANCE = 0.01
+"""Seconds by which a timer may fire too early."""
+
+
 class LimitingProtocol(HttpToolsProtocol):
     """Closes connections of clients that send long headers, or are too slow to send them or to read.
 
@@ -130,6 +134,8 @@ class LimitingProtocol(HttpToolsProtocol):
     """From the end of a response to the next request."""
     header_bytes = 64 * 2**10
     _is_watched = False
+    _deadline = 0.0
+    """When the headers of the next request have to be complete, by the loop's clock."""
     _part: Literal["head", "body"] | None = None
     """What has begun of a request and is incomplete."""
     _received_bytes = 0
@@ -174,8 +180,9 @@ class LimitingProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        is_idle = self._part is None and not self.transport.get_write_buffer_size()
-        self._expect_headers(self.idle_seconds if is_idle else self.seconds)
+        self._expect_headers(self.idle_seconds if self._part is None else self.seconds)
+        if self.transport.get_write_buffer_size():
+            self.loop.call_later(self.seconds, self._close_if_idle, self.cycle)
 
     def pause_writing(self) -> None:
         """Starts a timeout for a client that reads slowly: closing the transport would still wait for it."""
@@ -195,6 +202,7 @@ class LimitingProtocol(HttpToolsProtocol):
 
     def _expect_headers(self, seconds: float) -> None:
         """Closes the connection unless the headers of another request are complete after `seconds`."""
+        self._deadline = self.loop.time() + seconds
         self.loop.call_later(seconds, self._close_if_idle, self.cycle)
 
     def _close_if_idle(self, previous: RequestResponseCycle | None, previous_size: int | None = None) -> None:
@@ -205,5 +213,7 @@ class LimitingProtocol(HttpToolsProtocol):
             self.loop.call_later(self.seconds, self._close_if_idle, previous, size)
         elif size:
             self.transport.abort()
+        elif (remaining := self._deadline - self.loop.time()) > TIMER_TOLERANCE:
+            self.loop.call_later(remaining, self._close_if_idle, previous)
         else:
             self.transport.close()

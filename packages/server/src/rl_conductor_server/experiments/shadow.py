@@ -142,6 +142,7 @@ class ShadowRunner:
             conductor_seconds=conductor.seconds,
         )
         self._store.experiments.add_pair(pair)
+        await self._store.responses.erase_comparison(pair.run)  # it may have been deleted meanwhile
         return pair
 
     def _make_judge(self, answer: UserAnswer) -> Callable[[Request], Awaitable[str]]:

@@ -66,8 +66,9 @@ class LearnSource:
         from rl_conductor_training.learn import learn, learn_from_runs  # noqa: PLC0415 - imports scipy
 
         if self.from_runs is None:
-            heldout = self.heldout and self._load(self.heldout)
-            return await learn(self._load(str(self.task)), pool, heldout=heldout or None, **options)
+            task, heldout = self._load(str(self.task)), None if self.heldout is None else self._load(self.heldout)
+            self._check_judged([task] if heldout is None else [task, heldout])
+            return await learn(task, pool, heldout=heldout, **options)
         return await learn_from_runs(
             self.from_runs,
             pool,
@@ -79,16 +80,15 @@ class LearnSource:
         )
 
     def _load(self, name: str) -> Task:
-        """Loads a task, or a file of questions, with the judge of those that need one.
-
-        Raises:
-            ConfigError: it can't be loaded, or no question needs the judge.
-        """
+        """Loads a task, or a file of questions, with the judge of those that need one."""
         from rl_conductor_training.tasks import load_task  # noqa: PLC0415 - imports scipy
 
-        is_file = Path(name).is_file()
-        task_options: dict[str, Any] = {"judge": self.judge} if self.judge else {}
-        task = load_task(f"jsonl:{name}" if is_file else name, **task_options)
-        if self.judge and is_file and not any(sample.details["scoring"] == "judge" for sample in task.samples):
-            raise ConfigError(f"--judge scores questions with scoring 'judge', but {name!r} has none; leave it out")
-        return task
+        name = f"jsonl:{name}" if Path(name).is_file() else name
+        is_file = name.startswith("jsonl:")
+        task_options: dict[str, Any] = {"judge": self.judge} if self.judge and is_file else {}
+        return load_task(name, **task_options)
+
+    def _check_judged(self, tasks: Sequence[Task]) -> None:
+        samples = [sample for task in tasks for sample in task.samples]
+        if self.judge and not any("judge" in sample.details for sample in samples):
+            raise ConfigError("--judge scores questions with scoring 'judge', and there is none; leave it out")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
+from rl_conductor.errors import ConfigError
 from rl_conductor.integration import price_of
+from rl_conductor.models import model
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.types import Price
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.search.candidates import build_candidates, descriptions
 from rl_conductor_training.learn.search.explore import PROPOSALS
@@ -57,8 +60,7 @@ def _add_judge(estimate: CostEstimate, samples: Sequence[Sample], runs: int, con
         return estimate
     calls = round(runs * len(judges) / len(samples) * VERDICTS)
     input_tokens = PROMPT_TOKENS + 2 * REPLY_TOKENS + mean_question_tokens(samples)
-    provider, _, name = judges[0].partition(":")
-    price = price_of(provider, name)
+    price = _price_of(judges[0])
     is_priced = estimate.usd is not None and price is not None
     cost = price.max_cost(input_tokens=input_tokens, output_tokens=1) * calls if price else Decimal(0)
     return CostEstimate(
@@ -67,6 +69,15 @@ def _add_judge(estimate: CostEstimate, samples: Sequence[Sample], runs: int, con
         usd=(estimate.usd or Decimal(0)) + cost if is_priced else None,
         minutes=estimate.minutes + calls * DEFAULT_SECONDS / concurrency / 60,
     )
+
+
+def _price_of(judge: str) -> Price | None:
+    """Returns the price of a judge by its name; a model that can't be made here has the price of the price table."""
+    try:
+        return model(judge).price
+    except ConfigError:
+        provider, _, name = judge.partition(":")
+        return price_of(provider, name)
 
 
 def add_search(estimate: CostEstimate, runs: int, seconds: float = 0.0) -> CostEstimate:

@@ -108,7 +108,8 @@ async def learn(
         heldout: held-out questions of one's own; by default, a part of `task` is held out.
         budget: hard caps: `usd`, `tokens`, `calls` and `seconds`. What earlier processes of the same run spent counts,
             except for their time.
-        planner: the prompted planner; by default that of the pool file, or the model of the first worker.
+        planner: the prompted planner; by default that of the pool file, or the model of the first worker
+            that is not a Python function.
         settings: the seed, the concurrency and the learners.
         production: returns rated production runs of the pool on questions of the task; see `learn_from_runs`.
         on_estimate: called with the expected cost before anything is spent.
@@ -223,7 +224,8 @@ class _LearnRun:
         is_capped = any((self.limits.usd, self.limits.tokens, self.limits.seconds))
         proposals = await propose(self.runner, self.order, PILOT_PROPOSALS if is_capped else PROPOSALS)
         costs = measure_costs(rows, proposals.calls, parallelism=parallelism)
-        examples = [*liked_workflows(self.rated, self.order), *proposals.plans]
+        proposed = [*liked_workflows(self.rated, self.order), *proposals.plans]
+        examples = [pair for pair in proposed if all(step.worker in workers for step in pair[1].steps)]
         candidates = build_candidates(
             workers,
             [workflow for _, workflow in examples],

@@ -94,18 +94,12 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
         planner, access = planner or discovered.planner, discovered.access
         pool = discovered.pool
     workers = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-    planner = planner or Planner.from_worker(_default_planner(workers))
+    planner = planner or Planner.from_pool(workers)
     path = folder / REPLIES_FILE
     cached = WorkerPool(_cache_worker(worker, path, versions.get(name, "")) for name, worker in workers.items())
     planner = replace(planner, model=CachedModel(planner.model, path, version="planner", on_reply=add_call_seconds))
     conductor = Conductor(planner, cached, access=access, keep_prompts=False)
     return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
-
-
-def _default_planner(workers: WorkerPool) -> Worker:
-    """Returns the first worker that is not a Python function, which can't write plans."""
-    models = (worker for worker in workers.values() if not isinstance(worker.model, FunctionModel))
-    return next(models, next(iter(workers.values())))
 
 
 def _cache_worker(worker: Worker, path: Path, version: str) -> Worker:

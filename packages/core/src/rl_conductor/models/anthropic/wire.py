@@ -169,6 +169,8 @@ def _turn(assistant: bool, blocks: list[Block]) -> wire.MessageParam:
 def _blocks(model: str, message: Message) -> Iterator[Block]:
     if message.role == "tool":
         content = [block for part in message.content for block in _media(model, part)]
+        if message.is_error and not content:  # the API refuses an empty error
+            content = [{"type": "text", "text": "error"}]
         result: wire.ToolResultBlockParam = {
             "type": "tool_result",
             "tool_use_id": message.tool_call_id or "",

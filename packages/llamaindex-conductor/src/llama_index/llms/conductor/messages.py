@@ -181,7 +181,8 @@ def _continuation(message: ChatMessage) -> Continuation | None:
 
 
 def chat_message(message: Message) -> ChatMessage:
-    """Converts a message of the core."""
+    """Converts a message of the core; the text of a failed tool says so, as LlamaIndex has no field for it."""
+    message = message.with_error_as_text()
     kwargs = {} if message.tool_call_id is None else {"tool_call_id": message.tool_call_id}
     blocks = [*_blocks(message), *(_call_block(call) for call in message.tool_calls)]
     return ChatMessage(role=MessageRole(message.role), blocks=blocks, additional_kwargs=kwargs)

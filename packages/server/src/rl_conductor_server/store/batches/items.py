@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, false, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select, tuple_, update
 
 from rl_conductor_server.store.batches.batches import BatchStore, settle
 from rl_conductor_server.store.batches.files import measure_usage
@@ -127,7 +127,7 @@ class BatchItems:
         is_own = and_(
             batch_items.c.owner == self._owner,
             batch_items.c.status == "running",
-            or_(false(), *(_is_at(*place) for place in active)),
+            tuple_(batch_items.c.batch, batch_items.c.line).in_(list(active)),
         )
         connection.execute(update(batch_items).where(is_own).values(heartbeat=self._now))
         query = select(batch_items.c.batch, batch_items.c.line).join(batches).where(is_own)

@@ -179,6 +179,16 @@ class ResponseStore:
 
         return await self._write_queue.execute(erase)
 
+    async def erase_comparison(self, run: str) -> None:
+        """Erases what compared the answer of a response that was deleted while it was compared."""
+
+        def erase(connection: Connection) -> None:
+            row = connection.execute(select(runs.c.api, runs.c.trace.is_(None).label("erased")).where(runs.c.id == run))
+            if (user_run := row.first()) is not None and user_run.api == "responses" and user_run.erased:
+                _erase_comparison(connection, run)
+
+        await self._write_queue.execute(erase)
+
     def delete_old(self, connection: Connection, *, before: float) -> None:
         connection.execute(delete(responses).where(responses.c.created < before))
 

@@ -23,6 +23,7 @@ from rl_conductor.config.learned_folder import (
 from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
@@ -68,7 +69,7 @@ class LearnedConductor(SystemEntry):
         if content.weights is not None:
             planner = self._planner(content.weights, context)
             if content.domain is not None:
-                general = prompted or Planner.from_worker(next(iter(context.pool.values())))
+                general = prompted or Planner.from_pool(context.pool)
                 planner = replace(planner, domain=read_value(content.domain, Domain), general=general)
         learned = load_folder(self.folder, pool=context.pool, planner=planner)
         steps = self.steps or (content.weights.steps if content.weights else DEFAULT_STEPS)
@@ -93,16 +94,17 @@ class LearnedConductor(SystemEntry):
         return Planner.from_entry(entry, model=context.build_model(entry))
 
     def learned_questions(self) -> set[str]:
-        """Returns all questions that `learn` ran, apart from those that it held out for its proof.
+        """Returns all questions that `learn` ran, apart from those that it held out for its proof, and the examples.
 
         Raises:
             ConfigError: the folder is not that of a learned conductor, or a file with the questions can't be read.
         """
-        read_conductor_file(self.folder)
+        content = read_conductor_file(self.folder)
+        examples = [] if content.examples is None else read_lines(content.examples, PlanExample)
         experience, opening = self.folder / EXPERIENCE_FILE, self.folder / OPENING_FILE
         heldout = read_value(opening, _Opening).samples if opening.is_file() else ()
         rows = read_lines(experience, _Row) if experience.is_file() else []
-        return {row.question for row in rows if row.sample not in heldout}
+        return {row.question for row in rows if row.sample not in heldout} | {each.question for each in examples}
 
     def _content_hash(self) -> str:
         """Hashes the files that the folder is loaded from, apart from an adapter."""
