@@ -53,6 +53,9 @@ def read_trainings(paths: Iterable[Path]) -> dict[str, list[Training]]:
     for path in paths:
         for row in read_lines(path, SampleResult):
             rows[row.key.system][row.key.sample] = row
+    most = max(map(len, rows.values()))
+    if unfinished := [f"{name} ({len(results)} of {most})" for name, results in rows.items() if len(results) < most]:
+        raise SystemExit(f"finish the bench first; questions are missing of {', '.join(unfinished)}")
     trainings: dict[str, list[Training]] = defaultdict(list)
     for system in (name for name in rows if not name.endswith(RECURSIVE) and name + RECURSIVE in rows):
         kind, _, seed = system.rpartition("-")

@@ -92,7 +92,7 @@ def _takes_request(parameter: inspect.Parameter) -> bool:
 
 @dataclass(frozen=True)
 class _Signature:
-    """What a function is called with."""
+    """The values that a function is called with."""
 
     positional: tuple[str, ...]
     """`request`, `question`, `subtask` or `replies` for each positional argument."""
