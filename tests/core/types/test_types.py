@@ -77,6 +77,18 @@ def test_messages_travel_as_json(message: Message) -> None:
     assert Message.model_validate_json(message.model_dump_json()) == message
 
 
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [("no such city", "error: no such city"), ("Error: no such city", "Error: no such city"), ("", "error: ")],
+)
+def test_the_error_of_a_tool_can_be_written_into_its_text(text: str, marked: str) -> None:
+    failed = Message.tool("c1", text, is_error=True)
+    assert (failed.with_error_as_text().text, failed.with_error_as_text().is_error) == (marked, False)
+    assert Message.model_validate_json(failed.model_dump_json()) == failed
+    succeeded = Message.tool("c1", text)
+    assert succeeded.with_error_as_text() is succeeded
+
+
 def test_a_request_travels_as_json() -> None:
     request = Request(
         messages=(Message.user("x"),),
