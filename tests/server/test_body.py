@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import socket
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from core.runs import SOON, Gated, Paced, forever
 from rl_conductor.errors import ScriptError
@@ -250,6 +252,19 @@ async def test_an_idle_connection_stays_open_longer_than_slow_headers_may_take(s
             await asyncio.sleep(1.0)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: ")  # and no more
         assert await reader.read() == b""
+
+
+async def test_a_busy_connection_keeps_no_finished_requests_alive(serve: Serve) -> None:
+    at = await serve()
+    async with connection(at) as (reader, writer), asyncio.timeout(SOON):
+        for _ in range(30):
+            writer.write(raw_request(BODY, "connection: keep-alive"))
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", head)
+            assert length is not None
+            await reader.readexactly(int(length[1]))
+        gc.collect()
+        assert sum(isinstance(thing, RequestResponseCycle) for thing in gc.get_objects()) < 10
 
 
 @pytest.mark.parametrize("keep", ["keep-alive", "close"])

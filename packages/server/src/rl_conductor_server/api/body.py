@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rl_conductor_server.errors import ApiError
 
@@ -136,6 +136,8 @@ class LimitingProtocol(HttpToolsProtocol):
     _is_watched = False
     _deadline = 0.0
     """When the headers of the next request have to be complete, by the loop's clock."""
+    _timer: asyncio.TimerHandle | None = None
+    """The one timer of the connection, so that a busy connection keeps no finished requests alive."""
     _part: Literal["head", "body"] | None = None
     """What has begun of a request and is incomplete."""
     _received_bytes = 0
@@ -159,7 +161,8 @@ class LimitingProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._part = "head"
-        self._expect_headers(self.seconds)
+        if not self._is_responding:  # otherwise the end of the response starts the timer
+            self._expect_headers(self.seconds)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Stores a header. Trailers are ignored: they would be added to headers that were read already."""
@@ -169,6 +172,7 @@ class LimitingProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._part = "body"
+        self._stop_timer()
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -182,7 +186,11 @@ class LimitingProtocol(HttpToolsProtocol):
         super().on_response_complete()
         self._expect_headers(self.idle_seconds if self._part is None else self.seconds)
         if self.transport.get_write_buffer_size():
-            self.loop.call_later(self.seconds, self._close_if_idle, self.cycle)
+            self._start_timer(self.seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_timer()
 
     def pause_writing(self) -> None:
         """Starts a timeout for a client that reads slowly: closing the transport would still wait for it."""
@@ -200,20 +208,33 @@ class LimitingProtocol(HttpToolsProtocol):
         else:
             self._is_watched = False
 
+    @property
+    def _is_responding(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
     def _expect_headers(self, seconds: float) -> None:
         """Closes the connection unless the headers of another request are complete after `seconds`."""
         self._deadline = self.loop.time() + seconds
-        self.loop.call_later(seconds, self._close_if_idle, self.cycle)
+        self._start_timer(seconds)
 
-    def _close_if_idle(self, previous: RequestResponseCycle | None, previous_size: int | None = None) -> None:
-        if self.cycle is not previous or (previous is not None and not previous.response_complete):
+    def _start_timer(self, seconds: float, unread_bytes: int | None = None) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, self._close_if_idle, unread_bytes)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_if_idle(self, previous_size: int | None) -> None:
+        if self._is_responding:  # to a request that was sent before the last response was complete
             return
         size = self.transport.get_write_buffer_size()
         if size and (previous_size is None or size < previous_size):  # the client still reads the last response
-            self.loop.call_later(self.seconds, self._close_if_idle, previous, size)
+            self._start_timer(self.seconds, size)
         elif size:
             self.transport.abort()
         elif (remaining := self._deadline - self.loop.time()) > TIMER_TOLERANCE:
-            self.loop.call_later(remaining, self._close_if_idle, previous)
+            self._start_timer(remaining)
         else:
             self.transport.close()
