@@ -3,8 +3,9 @@
 Run with `uv run python benchmarks/store_scale.py --runs 1000000`, and with `--postgres` for a Postgres server of its
 own instead of SQLite. The runs are spread over 90 days, 20 API keys, 300 users and sessions of about four turns; half a
 percent failed, and one in a hundred is rated. Each has a trace of 4,000 characters and three rows of usage. They are
-written by bulk inserts. Times are medians of the calls that the pages and the command line make, each in a store that
-was just read, and depend on the machine. No model is called and nothing is spent.
+written by bulk inserts, and days that have ended are added up, as the server does every hour. Times are medians of the
+calls that the pages and the command line make, each in a store that was just read, and depend on the machine. No model
+is called and nothing is spent.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def calls(end: float, count: int) -> dict[str, tuple[Call, int | None]]:
         return (lambda store: store.list_runs(Search(**fields))), LIST_MS
 
     def spending(group: Any) -> tuple[Call, int]:
-        return (lambda store: store.list_spending(group, **month)), SPENDING_MS
+        return (lambda store: store.spending.list_usage(group, **month)), SPENDING_MS
 
     return {
         "newest 50 runs": found(),
@@ -181,6 +182,9 @@ async def run(url: str, sync_url: str, count: int, seed: int, console: Console) 
         end = await asyncio.to_thread(fill, engine, count, seed, console)
         engine.dispose()
         table = Table("what", "time", "target", box=None, pad_edge=False)
+        started = time.perf_counter()
+        days = await store.spending.sum_days(now=end)
+        table.add_row("adding up a day that has ended", f"{(time.perf_counter() - started) / days * 1000:,.0f} ms", "")
         for name, (call, target) in calls(end, count).items():
             milliseconds = await measure(store, call)
             table.add_row(name, f"{milliseconds:,.1f} ms", f"<= {target} ms" if target else "")

@@ -157,7 +157,7 @@ async def test_numbers_too_large_for_a_column_break_neither_a_run_nor_the_sums_o
     other = await Store.open(url)
     assert (await other.read_budget(BudgetPeriod(key, 0, None, None))).charged_elsewhere.usd >= 10**7
     await other.aclose()
-    spending = await store.list_spending("worker", since=0, before=9e9, width=10**9)
+    spending = await store.spending.list_usage("worker", since=0, before=9e9, width=10**9)
     assert sum(row.usage.cost for row in spending) >= 10**7
     assert await store.prune(before=time.time() + 1e6) == 12
     assert (await store.get_usage(key, since=0)).cost >= 10**6

@@ -98,7 +98,7 @@ async def test_a_run_of_a_dead_process_fails_is_charged_and_gets_an_audit_record
     assert (record.status, record.trace, record.answer, record.used.usd) == ("failed", None, None, Decimal("0.01"))
     assert [step.worker for each in record.rounds for step in each.steps] == ["a"]
     assert (await store.get_rounds(run))[0].results == trace.rounds[0].results[:1]
-    spending = await store.list_spending("worker", since=0, before=9e9, width=10**9)
+    spending = await store.spending.list_usage("worker", since=0, before=9e9, width=10**9)
     assert {row.name: row.usage.calls for row in spending} == {"": 1, "a": 1}
 
 

@@ -306,7 +306,7 @@ async def test_spending_is_grouped_by_worker_model_or_key(store: Store) -> None:
     await store.write_queue.flush()
     now = time.time()
     spending = {
-        group_by: await store.list_spending(group_by, since=now - 60, before=now + 60, width=10**9)
+        group_by: await store.spending.list_usage(group_by, since=now - 60, before=now + 60, width=10**9)
         for group_by in get_args(SpendingGroup)
     }
     cents = {
@@ -315,7 +315,7 @@ async def test_spending_is_grouped_by_worker_model_or_key(store: Store) -> None:
     }
     assert cents == {"worker": {"": (2, 0), "a": (2, 2), "b": (2, 2)}, "model": {"m": (6, 4)}, "key": {"red": (6, 4)}}
     assert {row.start for rows in spending.values() for row in rows} == {10**9}
-    assert await store.list_spending("worker", since=0, before=now - 60, width=60) == []
+    assert await store.spending.list_usage("worker", since=0, before=now - 60, width=60) == []
     assert await store.list_workers() == ["", "a", "b"]
 
 
@@ -325,7 +325,7 @@ async def test_a_run_that_finishes_twice_counts_its_worker_usage_once(store: Sto
     store.finish_run("run-1", trace, "failed", charged=CHARGED)
     store.finish_run("run-1", trace, "done", charged=CHARGED)
     await store.write_queue.flush()
-    spending = await store.list_spending("worker", since=0, before=9e9, width=10**9)
+    spending = await store.spending.list_usage("worker", since=0, before=9e9, width=10**9)
     assert sum(row.usage.calls for row in spending) == 3
 
 

@@ -130,6 +130,7 @@ class Service:
                 (self._cancel_requested, interval),
                 (self._refresh, interval),
                 (self._prune, HOUR),
+                (self._sum_days, HOUR),
             )
         ]
         try:
@@ -170,6 +171,10 @@ class Service:
         for budget in self._budgets:
             await budget.refresh()
         await self.canaries.refresh()
+
+    async def _sum_days(self) -> None:
+        """Adds up the usage of days that have ended."""
+        await self.store.spending.sum_days(now=self.store.now())
 
     async def _prune(self) -> None:
         await self.store.prune(before=time.time() - self.settings.store.retain_days * DAY)

@@ -37,20 +37,18 @@ from rl_conductor_server.store.models import (
     RunRow,
     Search,
     Session,
-    Spending,
-    SpendingGroup,
     Status,
 )
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import read_records
 from rl_conductor_server.store.runs.cache import ResponseCache
 from rl_conductor_server.store.runs.conversations import ConversationStore
+from rl_conductor_server.store.runs.daily_usage import delete_days
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
 from rl_conductor_server.store.runs.queries import (
     select_runs,
-    select_spending,
     select_steps,
     select_usage,
     select_workers,
@@ -69,6 +67,7 @@ from rl_conductor_server.store.runs.run_writer import (
     user_rows,
 )
 from rl_conductor_server.store.runs.sessions import list_sessions
+from rl_conductor_server.store.runs.spending import SpendingStore
 from rl_conductor_server.store.runs.stored_sizes import StoredSizes
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import (
@@ -112,6 +111,7 @@ class Store:
         self.responses = ResponseStore(self._reader, self.write_queue)
         self.conversations = ConversationStore(self._reader, self.write_queue, self._statements, lease)
         self.sizes = StoredSizes(self._reader)
+        self.spending = SpendingStore(self._reader, self.write_queue)
         self.cache = ResponseCache(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
         self.batches = BatchStore(self._reader, self.write_queue, self._statements)
@@ -335,21 +335,6 @@ class Store:
         """Return a part of this process's share of a budget, for other processes."""
         self.write_queue.add(lambda connection: self._budgets.give_back(connection, period, unused))
 
-    async def list_spending(
-        self, group_by: SpendingGroup, *, since: float, before: float, width: int
-    ) -> Sequence[Spending]:
-        """List the usage per interval of `width` seconds that had a run; by worker, only of runs that have ended."""
-        query = select_spending(group_by, since=since, before=before, width=width)
-        rows = (await self._reader.execute(query)).all()
-        return [
-            Spending(
-                name=row.name,
-                start=row.bucket * width,
-                usage=Usage(**{name: getattr(row, name) for name in USAGE_COLUMNS}),
-            )
-            for row in rows
-        ]
-
     # -------------------------------------------------------------------------------------------- audit
 
     async def audit_lines(self, chain: Chain) -> AsyncGenerator[str, None]:
@@ -377,6 +362,7 @@ class Store:
             self.conversations.delete_old(connection, before=before)
             connection.execute(delete(pairs).where(pairs.c.created < before))
             self.sizes.delete_old(connection, before=before)
+            delete_days(connection, until=before)
 
         await self.write_queue.execute(delete_others)
         deleted = 0

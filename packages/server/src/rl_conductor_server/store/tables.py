@@ -165,6 +165,29 @@ forgotten = Table(
 )
 """Usage of deleted runs by the day on which they began, numbered from 1970 in UTC."""
 
+summed_days = Table(
+    "summed_days",
+    metadata,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("is_complete", Boolean, nullable=False),
+)
+"""Days, numbered like those of `forgotten`, whose usage is in `daily_usage`; a day that is not complete is being added
+up."""
+
+daily_usage = Table(
+    "daily_usage",
+    metadata,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("group_by", String(16), primary_key=True),
+    Column("name", String(255), primary_key=True),
+    Column("cost", Dollars, nullable=False),
+    Column("input_tokens", Count, nullable=False),
+    Column("output_tokens", Count, nullable=False),
+    Column("calls", Count, nullable=False),
+    Column("unpriced_calls", Count, nullable=False),
+)
+"""Usage of the stored runs of a day by worker, model or key; valid while the day is in `summed_days` as complete."""
+
 stored_sizes = Table(
     "stored_sizes",
     metadata,

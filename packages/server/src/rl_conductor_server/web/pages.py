@@ -218,7 +218,7 @@ async def show_spending(
     width = HOUR if days == 1 else DAY
     end = (time.time() // width + 1) * width
     start = end - days * DAY
-    entries = await visitor.service.store.list_spending(by, since=start, before=end, width=width)
+    entries = await visitor.service.store.spending.list_usage(by, since=start, before=end, width=width)
     usage = total(entry.usage for entry in entries)
     effective_measure: Measure = measure or ("cost" if usage.cost else "tokens")
     return Page(

@@ -22,6 +22,7 @@ from rl_conductor_server.store.codec import IncompatibleReleaseError, decode, de
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
 from rl_conductor_server.store.runs.audit_records import RecordFactory, append_records
+from rl_conductor_server.store.runs.daily_usage import reopen_days
 from rl_conductor_server.store.runs.queries import select_steps
 from rl_conductor_server.store.runs.run_writer import charge_values, user_rows, worker_usage_rows
 from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, size_of
@@ -146,6 +147,7 @@ class RunLeases:
         usage_rows = [usage for row in rows for usage in worker_usage_rows(row.id, row.created, calls_by_run[row.id])]
         if usage_rows:
             connection.execute(self.statements.upsert_worker_usage, usage_rows)
+            reopen_days(connection, (row.created for row in rows))
         for row in rows:
             self.budgets.charge(connection, row.owner, [(row.key, row.created, _reserved(row))])
         append_records(connection, [_audit_record(row, rounds_by_run[row.id]) for row in rows])

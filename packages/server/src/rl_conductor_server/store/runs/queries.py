@@ -12,7 +12,6 @@ from sqlalchemy import (
     CompoundSelect,
     Select,
     Table,
-    cast,
     func,
     not_,
     or_,
@@ -22,7 +21,7 @@ from sqlalchemy import (
 )
 
 from rl_conductor.trace.feedback import POSITIVE_SCORE
-from rl_conductor_server.store.models import Search, SpendingGroup
+from rl_conductor_server.store.models import Search
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
     DAY,
@@ -122,15 +121,6 @@ def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
     number = type_coerce(column, BigInteger)
     total = func.sum(number // SPLIT) * SPLIT + func.sum(number % SPLIT)
     return type_coerce(func.coalesce(total, 0), column.type)
-
-
-def select_spending(group_by: SpendingGroup, *, since: float, before: float, width: int) -> Select[Any]:
-    """Select rows of name, bucket and usage; buckets of `width` seconds are numbered from 1970."""
-    source = shares if group_by == "worker" else runs
-    name, bucket = source.c[group_by].label("name"), (cast(source.c.created, BigInteger) // width).label("bucket")
-    sums = [exact_sum(source.c[column]).label(column) for column in USAGE_COLUMNS]
-    query = select(name, bucket, *sums).where(source.c.created >= since, source.c.created < before)
-    return query.group_by(name, bucket).order_by(bucket, name)
 
 
 def select_workers() -> Select[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, delete, or_, select
 
+from rl_conductor_server.store.runs.daily_usage import reopen_days
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS, feedback, runs, shares, steps, users
 
@@ -30,6 +31,7 @@ def delete_old_runs(connection: Connection, statements: Statements, *, before: f
     deleted = connection.execute(delete(runs).where(runs.c.id.in_(run_ids)).returning(*columns)).all()
     if deleted:
         connection.execute(statements.add_deleted_usage, _sum_by_day(deleted))
+        reopen_days(connection, (row.created for row in deleted))
     return len(deleted)
 
 

@@ -17,6 +17,7 @@ from rl_conductor.types import Usage, total
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import NewRun, Status
 from rl_conductor_server.store.runs.audit_records import append_records
+from rl_conductor_server.store.runs.daily_usage import reopen_days
 from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, size_of
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import USAGE_COLUMNS
@@ -99,6 +100,8 @@ class RunWriter:
         progress = [write for write in writes if isinstance(write, SaveProgress) and write.run not in finished]
         newest = {write.run: write for write in writes if not isinstance(write, BeginRun)}
         owned = self._select_owned(connection, newest)
+        if owned:
+            reopen_days(connection, (row.created for row in owned.values()))
         self._write_progress(connection, [write for write in progress if write.run in owned])
         reserved = [write for write in newest.values() if isinstance(write, SaveReservation) and write.run in owned]
         self._write_reservations(connection, reserved)

@@ -1,0 +1,98 @@
+"""Adds up usage by worker, model or key: of runs, and of days that have been added up before.
+
+A day is added up a day after its end, when its runs have ended as well. So spending over months reads the runs of two
+days only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, get_args
+
+from sqlalchemy import BigInteger, Row, Select, cast, func, select
+
+from rl_conductor.types import Usage, total
+from rl_conductor_server.store.models import Spending, SpendingGroup
+from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.runs.daily_usage import mark_day, select_days, store_day
+from rl_conductor_server.store.runs.queries import exact_sum
+from rl_conductor_server.store.tables import DAY, USAGE_COLUMNS, runs, shares, summed_days
+from rl_conductor_server.store.write_behind import WriteBehindQueue
+
+CLOSING_SECONDS = DAY
+"""Seconds after the end of a day until it is added up."""
+
+
+class SpendingStore:
+    """Part of the `Store`."""
+
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        self._reader = reader
+        self._write_queue = write_queue
+
+    async def list_usage(
+        self, group_by: SpendingGroup, *, since: float, before: float, width: int
+    ) -> Sequence[Spending]:
+        """List the usage per interval of `width` seconds that had a run; by worker, only of runs that have ended."""
+        usages: dict[tuple[int, str], list[Usage]] = defaultdict(list)
+        summed: set[int] = set()
+        if width % DAY == 0:
+            for row in await self._reader.execute(select_days(group_by, since=since, before=before)):
+                summed.add(row.day)
+                if row.name is not None:
+                    usages[row.day * DAY // width, row.name].append(_usage(row))
+        for start, end in _gaps(since, before, summed):
+            for row in await self._reader.execute(_select_usage(group_by, since=start, before=end, width=width)):
+                usages[row.bucket, row.name].append(_usage(row))
+        return [
+            Spending(name=name, start=bucket * width, usage=total(parts))
+            for (bucket, name), parts in sorted(usages.items())
+        ]
+
+    async def sum_days(self, *, now: float) -> int:
+        """Add up all days that ended a day ago or earlier and are not added up yet, and return their number."""
+        oldest = (await self._reader.execute(select(func.min(runs.c.created)))).scalar_one()
+        if oldest is None:
+            return 0
+        query = select(summed_days.c.day).where(summed_days.c.is_complete)
+        summed = (await self._reader.execute(query)).scalars().all()
+        missing = sorted(set(range(int(oldest // DAY), int((now - CLOSING_SECONDS) // DAY))) - set(summed))
+        for day in missing:
+            await self._sum_day(day)
+        return len(missing)
+
+    async def _sum_day(self, day: int) -> None:
+        """Add up a day. Its runs are read between two transactions, because other writes wait for each of these."""
+        await self._write_queue.execute(lambda connection: mark_day(connection, day))
+        sums = [
+            {"day": day, "group_by": group_by, "name": row.name} | {name: getattr(row, name) for name in USAGE_COLUMNS}
+            for group_by in get_args(SpendingGroup)
+            for row in await self._reader.execute(
+                _select_usage(group_by, since=day * DAY, before=(day + 1) * DAY, width=DAY)
+            )
+        ]
+        await self._write_queue.execute(lambda connection: store_day(connection, day, sums))
+
+
+def _gaps(since: float, before: float, summed: Iterable[int]) -> Iterator[tuple[float, float]]:
+    """Yield the intervals from `since` to `before` without the summed days."""
+    for day in sorted(summed):
+        if since < day * DAY:
+            yield since, day * DAY
+        since = (day + 1) * DAY
+    if since < before:
+        yield since, before
+
+
+def _select_usage(group_by: SpendingGroup, *, since: float, before: float, width: int) -> Select[Any]:
+    """Select rows of name, bucket and usage; buckets of `width` seconds are numbered from 1970."""
+    source = shares if group_by == "worker" else runs
+    name, bucket = source.c[group_by].label("name"), (cast(source.c.created, BigInteger) // width).label("bucket")
+    sums = [exact_sum(source.c[column]).label(column) for column in USAGE_COLUMNS]
+    query = select(name, bucket, *sums).where(source.c.created >= since, source.c.created < before)
+    return query.group_by(name, bucket)
+
+
+def _usage(row: Row[Any]) -> Usage:
+    return Usage(**{name: getattr(row, name) for name in USAGE_COLUMNS})
