@@ -5,7 +5,10 @@ tables of `composite_table.py --split train --size 48 --wordings 5` and `--split
 another seed if `--heldout-seed` names it. Each question lists the workers in an order of its own. Training has the
 wordings of cards in `recipes/composite.toml`; the held-out questions have the wordings below, which no training
 contains. No worker is called, and nothing is selected on the held-out questions: each training is evaluated after its
-last step. `--published` also scores the planner that comes with the package, and `--model embedded:conductor-135m`
+last step. With `--rewards`, a table of other training questions (`composite_table.py --split train --size 160 --seed 1
+--wordings 5 --contrasts`), the supervised steps learn from the first table alone, and the methods from both;
+`supervised-more` and `supervised-all` then make `--control-steps` more supervised steps, on the first table and on
+both. `--published` also scores the planner that comes with the package, and `--model embedded:conductor-135m`
 trains it on by the methods, without supervised steps.
 """
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +35,7 @@ from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.train.config import read_config
 from rl_conductor_training.train.reward_table.permuted import permute_workers
 from rl_conductor_training.train.reward_table.table import TableQuestion, TableSettings
-from rl_conductor_training.train.reward_table.training import TableData
+from rl_conductor_training.train.reward_table.training import SUPERVISED, TableData, TableTraining
 from rl_conductor_training.workers.source import ReplyCache, SmallPool
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "composite.toml"
@@ -144,19 +148,32 @@ async def score_published(
     return scores
 
 
+def continue_supervised(
+    data: TableData, settings: TableSettings, folder: Path, name: str, console: Console
+) -> TableTraining:
+    """Makes more supervised steps after those of the method `supervised` in `folder`, which must be trained."""
+    control = folder / "controls" / name  # where no method looks for the supervised steps that it begins with
+    if not control.exists():
+        start = folder / SUPERVISED / SUPERVISED
+        shutil.copytree(start, control / SUPERVISED, ignore=shutil.ignore_patterns("final"))
+    return train_method(data, settings, control, console)
+
+
 def text(question: TableQuestion) -> str:
     """Returns the text of a question."""
     return question.conversation[-1].text
 
 
-def main() -> None:
-    """Trains what is missing and prints the results."""
+def parse_arguments() -> argparse.Namespace:
+    """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--heldout", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--heldout-seed", type=int, default=HELDOUT_SEED)
     parser.add_argument("--heldout-size", type=int, default=36)
+    parser.add_argument("--rewards", type=Path, help="table that the supervised steps don't learn from")
+    parser.add_argument("--rewards-size", type=int, default=160)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--copies", type=int, default=4, help="orders of the workers for each training question")
     parser.add_argument("--methods", nargs="*", default=["supervised", "expectation", "raft"])
@@ -164,17 +181,43 @@ def main() -> None:
     parser.add_argument("--dtype", default="bfloat16", help="float32 where the processor has no bfloat16 instructions")
     parser.add_argument("--published", action="store_true", help="score the published planner too")
     parser.add_argument("--supervised-steps", type=int, default=60)
+    parser.add_argument("--control-steps", type=int, default=60)
     parser.add_argument("--steps", type=int, default=20)
-    args = parser.parse_args()
-    console = Console()
-    train = complete_part(composite("train", size=48, wordings=5).samples, args.train)
+    return parser.parse_args()
+
+
+def settings_of(args: argparse.Namespace, name: str) -> TableSettings:
+    """Returns the settings of a method, or of a control of the supervised steps."""
+    method, _, control = name.partition("-")
+    return TableSettings(
+        model=args.model,
+        dtype=args.dtype,
+        seed=args.seed,
+        method=method,
+        supervised_steps=args.supervised_steps + (args.control_steps if control else 0),
+        steps=args.steps,
+        evaluate_every=args.steps,
+        replay=0,
+        targets=r".*\.layers\.[12][0-9]\..*_proj",
+    )
+
+
+def main() -> None:
+    """Trains what is missing and prints the results."""
+    args, console = parse_arguments(), Console()
+    train = complete_part(composite("train", size=48, wordings=5).samples, args.train).questions
+    more: list[TableQuestion] = []
+    if args.rewards is not None:
+        unseen = composite("train", size=args.rewards_size, seed=1, wordings=5, contrasts=True)
+        more = complete_part(unseen.samples, args.rewards).questions
     task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed)
     heldout = complete_part(task.samples, args.heldout)
-    data = TableData(
-        permute(train.questions, f"train {args.seed}", args.copies, heldout=False),
+    first = TableData(
+        permute(train, f"train {args.seed}", args.copies, heldout=False),
         permute(heldout.questions, "heldout", 1, heldout=True),
         build_prompt(BASE, roster="anonymous"),
     )
+    data = replace(first, train=permute([*train, *more], f"train {args.seed}", args.copies, heldout=False))
     console.print(f"{len(data.train)} training and {len(data.validation)} held-out prompts", highlight=False)
     results = {
         name: scores
@@ -184,20 +227,16 @@ def main() -> None:
     results["oracle"] = [max(plan.score for plan in question.plans) for question in data.validation]
     if args.published:
         results[PUBLISHED] = asyncio.run(score_published(data.validation, heldout.samples, task, console))
-    for method in args.methods:
-        settings = TableSettings(
-            model=args.model,
-            dtype=args.dtype,
-            seed=args.seed,
-            method=method,
-            supervised_steps=args.supervised_steps,
-            steps=args.steps,
-            evaluate_every=args.steps,
-            replay=0,
-            targets=r".*\.layers\.[12][0-9]\..*_proj",
-        )
-        state = train_method(data, settings, args.out / f"seed-{args.seed}" / method, console)
-        results[method] = list(state.curve[-1].validation.greedy_scores)
+    folder = args.out / f"seed-{args.seed}"
+    for name in args.methods:
+        source = first if name in (SUPERVISED, "supervised-more") else data
+        if name.startswith(f"{SUPERVISED}-"):
+            state = continue_supervised(source, settings_of(args, name), folder, name, console)
+        else:
+            state = train_method(source, settings_of(args, name), folder / name, console)
+        validated = state.curve[-1].validation
+        results[name] = list(validated.greedy_scores)
+        results[f"{name}, sampled"] = list(validated.expected_scores)
     print_results(results, heldout.groups, console)
 
 
