@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rl_conductor_server.experiments.canary import sample_percentile
 from rl_conductor_server.experiments.sampling import sample_unit
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.settings import Settings
-from rl_conductor_server.store import Store
+from rl_conductor_server.store import Search, Store
 from server.conftest import At, Serve, served, until
 from server.routes import ASK, CENT, conducting, found_in_metrics, pairs, prefers, route
 from server.upstream import Vendor, vendor
@@ -314,3 +315,15 @@ async def test_a_tool_call_turn_is_answered_even_if_the_canary_ends_in_between(
     raw = await at.openai().chat.completions.with_raw_response.create(**body)
     assert raw.headers["x-conductor-side"] == ("conductor" if continues else "incumbent")
     assert raw.parse().choices[0].message.content == ("It is 391." if continues else "It is 390.")
+
+
+async def test_a_server_with_a_wrong_clock_neither_forgets_recent_runs_nor_overlooks_failures(
+    serve: Serve, upstream: Vendor, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + 400 * 86_400)
+    at = await serve(**failing_conductor(), **settings(upstream), **fast_refresh(url))
+    await fail(at)
+    assert "failed" in await wait_for_percent(at, 0)
+    await at.service._prune()
+    assert len(await at.service.store.list_runs(Search())) == 5

@@ -177,7 +177,7 @@ class Service:
         await self.store.spending.sum_days(now=self.store.now())
 
     async def _prune(self) -> None:
-        await self.store.prune(before=time.time() - self.settings.store.retain_days * DAY)
+        await self.store.prune(before=self.store.now() - self.settings.store.retain_days * DAY)
 
     @property
     def _budgets(self) -> list[KeyBudget]:

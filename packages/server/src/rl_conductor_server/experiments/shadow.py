@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -132,7 +131,7 @@ class ShadowRunner:
             run=answer.trace.id,
             shadow=shadow.id,
             route=experiment.pinned,
-            created=time.time(),
+            created=self._store.now(),
             answered=user_arm,
             verdict=judgement.verdict,
             reason=judgement.reason if request.parsed.keep else "",

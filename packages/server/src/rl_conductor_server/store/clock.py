@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import Float, TextualSelect, text
+from sqlalchemy import ColumnElement, Float, TextualSelect, literal_column, text
 
 DATABASE_NOW = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
@@ -17,6 +17,11 @@ MAX_STEP_BACK = 60.0
 clock by more is followed at once, because budgets and retention go by it."""
 TICK = 1e-6
 """Seconds between two times while the clock waits: the least that a column keeps apart."""
+
+
+def database_now(dialect: str) -> ColumnElement[float]:
+    """Build an expression for the database's current time."""
+    return literal_column(DATABASE_NOW[dialect], Float)
 
 
 def select_now(dialect: str) -> TextualSelect:

@@ -8,17 +8,15 @@ from typing import Self
 from sqlalchemy import (
     ColumnElement,
     Executable,
-    Float,
     bindparam,
     delete,
     func,
-    literal_column,
     select,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from rl_conductor_server.store.clock import DATABASE_NOW
+from rl_conductor_server.store.clock import database_now
 from rl_conductor_server.store.column_types import Count, Dollars
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
@@ -72,7 +70,7 @@ class Statements:
     def for_dialect(cls, dialect: str) -> Self:
         """Build them for `sqlite` or `postgresql`."""
         insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
-        now = literal_column(DATABASE_NOW[dialect], Float)
+        now = database_now(dialect)
         run = insert(runs).values(heartbeat=now)
         step, worker_usage, deleted_usage = insert(steps), insert(shares), insert(forgotten)
         share = insert(budget_leases).values(heartbeat=now)

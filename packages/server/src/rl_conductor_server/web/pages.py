@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated, get_args
@@ -216,9 +215,10 @@ async def show_spending(
     if days not in PERIODS:
         raise invalid_request(f"days={days} is not available. Choose one of {', '.join(map(str, PERIODS))}.")
     width = HOUR if days == 1 else DAY
-    end = (time.time() // width + 1) * width
+    store = visitor.service.store
+    end = (store.now() // width + 1) * width
     start = end - days * DAY
-    entries = await visitor.service.store.spending.list_usage(by, since=start, before=end, width=width)
+    entries = await store.spending.list_usage(by, since=start, before=end, width=width)
     usage = total(entry.usage for entry in entries)
     effective_measure: Measure = measure or ("cost" if usage.cost else "tokens")
     return Page(

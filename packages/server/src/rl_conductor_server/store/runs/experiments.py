@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, and
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Usage
+from rl_conductor_server.store.clock import database_now
 from rl_conductor_server.store.models import INTERNAL_APIS, AnswerOutcome, Canary, Pair
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.queries import exact_sum, is_release_of
@@ -86,7 +86,7 @@ class ExperimentStore:
         values = {
             "configured": percent,
             "percent": percent,
-            "since": time.time(),
+            "since": database_now(self._reader.dialect),
             "reason": "set by the settings file",
         }
         insert = self._insert(canaries).values(route=pinned, **values).on_conflict_do_nothing(index_elements=["route"])
@@ -118,7 +118,7 @@ class ExperimentStore:
 def _update_canary(
     connection: Connection, condition: ColumnElement[bool], percent: float, reason: str
 ) -> Canary | None:
-    values = {"percent": percent, "since": time.time(), "reason": reason}
+    values = {"percent": percent, "since": database_now(connection.dialect.name), "reason": reason}
     columns = [canaries.c[name] for name in Canary.model_fields]
     row = connection.execute(update(canaries).where(condition).values(values).returning(*columns)).mappings().first()
     return None if row is None else Canary.model_validate(dict(row))
