@@ -152,6 +152,19 @@ def test_thoughts_are_kept_apart_from_the_answer() -> None:
     assert core_message(AIMessage(blocks)).content == (ReasoningPart(text="Hm.", signature="s"), TextPart(text="Yes."))
 
 
+@pytest.mark.parametrize("provider", [{}, {"model_provider": "anthropic"}], ids=str)
+def test_reasoning_that_anthropic_encrypted_is_kept_and_sent_back_unchanged(provider: dict[str, str]) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "now", "input": {}}
+    blocks: list[Any] = [
+        {"type": "redacted_thinking", "data": "sealed"},
+        {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+    ]
+    made = {"name": "now", "args": {}, "id": "c1"}
+    reply = core_message(AIMessage([*blocks, call], tool_calls=[made], response_metadata=provider))
+    assert lc_message(reply).content == blocks
+    assert core_message(lc_message(reply)) == reply
+
+
 def test_tool_calls_come_over_with_their_arguments_as_text_even_invalid_ones() -> None:
     reply = AIMessage(
         "",

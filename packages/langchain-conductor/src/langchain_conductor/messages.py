@@ -27,6 +27,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.anthropic.wire import REDACTED_PREFIX
 from rl_conductor.types import (
     ContentPart,
     Continuation,
@@ -202,6 +203,8 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
                 yield from _reasoning(block.get("reasoning"), block.get("extras", {}).get("signature"))
             case {"type": "non_standard", "value": {"type": "thinking", "thinking": str(text), **other}}:
                 yield from _reasoning(text, cast("str | None", other.get("signature")))
+            case {"type": "non_standard", "value": {"type": "redacted_thinking", "data": str(data)}}:
+                yield ReasoningPart(text="", signature=REDACTED_PREFIX + data)
             case {"type": "image", **image} if "base64" in image or "url" in image:
                 yield _image(image)
             case {"type": "non_standard", "value": {"type": "image_url", "image_url": str(url)}}:  # an older form
@@ -350,5 +353,13 @@ def _block(part: ContentPart) -> dict[str, Any]:
             return {"type": "image", "base64": part.data, "mime_type": part.media_type}
         case FilePart():
             return {"type": "file", "base64": part.data, "mime_type": part.media_type, "filename": part.name}
-        case ReasoningPart():  # the form that Anthropic's and Google's packages send; OpenAI's drops it
-            return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+        case ReasoningPart():
+            return _reasoning_block(part)
+
+
+def _reasoning_block(part: ReasoningPart) -> dict[str, Any]:
+    """Returns the form that Anthropic's and Google's packages send; OpenAI's drops it."""
+    signature = part.signature or ""
+    if signature.startswith(REDACTED_PREFIX):
+        return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED_PREFIX)}
+    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
