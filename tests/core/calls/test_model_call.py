@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import math
 import time
 import traceback
 from collections.abc import AsyncGenerator
@@ -30,7 +32,7 @@ from rl_conductor.models.base import collect
 from rl_conductor.models.reply_size import max_reply_chars
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.trace import Call, fingerprint
-from rl_conductor.types import Completion, Delta, Message, Price, Request, Tool, ToolCall, Usage
+from rl_conductor.types import Completion, Delta, ImagePart, Message, Price, Request, Sampling, Tool, ToolCall, Usage
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, DEFAULT_REPLY_CHARS, Limits, upper_bound
 
 REQUEST = Request(messages=(Message.user("x"),))
@@ -98,6 +100,19 @@ async def test_a_traceback_tells_what_a_model_of_ones_own_raised_where_it_quotes
     raised, _, _ = await ask(ScriptedModel([OSError("the disk is full")]))
 
     assert "OSError: the disk is full" in "".join(traceback.format_exception(raised.__cause__))
+
+
+def test_a_fingerprint_is_that_of_the_requests_json() -> None:
+    """Recordings of earlier releases are found by it."""
+    call = ToolCall(id="c1", name="weather", arguments='{"city": "Kyïv"}')
+    image = ImagePart(url="https://example.org/a.png", detail="low")
+    messages = (Message.user("Grüße 🎉", image), Message.assistant(tool_calls=[call]), Message.tool("c1", "19"))
+    schema = {"type": "object", "properties": {"x": {"type": "number", "default": math.nan, "maximum": math.inf}}}
+    tool = Tool(name="weather", description="Says it.", parameters=schema)
+    sampling = Sampling(temperature=0.3, max_tokens=9, stop=("\n",))
+    request = Request(messages=messages, tools=(tool,), sampling=sampling, timeout=3.0)
+    text = request.model_dump_json(exclude={"timeout"})
+    assert fingerprint(request) == hashlib.sha256(text.encode()).hexdigest()
 
 
 async def test_a_timeout_does_not_change_the_fingerprint() -> None:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
@@ -28,7 +29,8 @@ CallOutcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
 
 def fingerprint(request: Request) -> str:
     """Computes the SHA-256 of a request without its timeout, in hex; it identifies a prompt without revealing it."""
-    return hashlib.sha256(request.model_dump_json(exclude={"timeout"}).encode()).hexdigest()
+    # The JSON of `model_dump_json`, which takes twice as long.
+    return hashlib.sha256(to_json(request, exclude={"timeout"}, inf_nan_mode="null")).hexdigest()
 
 
 class Call(Value):
