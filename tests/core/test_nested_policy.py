@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.runs import plan
+from rl_conductor.agents.delegating import BaseModelSession, DelegatingModel
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import PolicyError, RunError
 from rl_conductor.models.scripted import ScriptedModel
@@ -125,3 +126,25 @@ async def test_a_conversation_that_nobody_may_read_is_refused(readers: tuple[str
         with pytest.raises(PolicyError, match="no worker may answer"):
             await conductor.run(conversation("hr"), policy=policy.model_copy(update={"deny": frozenset({"hr"})}))
     assert not models["x"].requests
+
+
+@pytest.mark.parametrize("agent", ["tools", "delegating"])
+async def test_an_outer_policy_reaches_the_conductor_that_an_agent_calls(agent: str) -> None:
+    class Echo(DelegatingModel):
+        kind = "echo"
+
+        async def answer(self, session: BaseModelSession) -> str:
+            return await session.ask(session.request.messages)
+
+    def look() -> str:
+        return "found"
+
+    denied, allowed = ScriptedModel("from denied"), ScriptedModel("from allowed")
+    inner = Conductor(ScriptedModel(ONE_STEP), WorkerPool([worker("x", denied, "beta"), worker("y", allowed)]))
+    team = Worker.of("team", inner, tools=[look]) if agent == "tools" else Worker.of("team", Echo(inner))
+    pool = WorkerPool([team, worker("spare", ScriptedModel("from spare"), "beta")])
+    conductor = Conductor(ScriptedModel(ONE_STEP), pool)
+    assert (await conductor.run("Say something.")).text == "from denied"
+    trace = await conductor.run("Say something.", policy=Policy(deny=frozenset({"tag:beta"})))
+    assert trace.text == "from allowed"
+    assert len(denied.requests) == 1

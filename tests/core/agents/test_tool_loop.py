@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -18,6 +19,7 @@ from rl_conductor.agents.tool_loop import MAX_CALLS_PER_ROUND, MAX_RESULT_CHARS
 from rl_conductor.calls.nested import MAX_TEXT_CHARS
 from rl_conductor.errors import ModelError, RunError, ScriptError
 from rl_conductor.models import Capabilities
+from rl_conductor.models.reply_size import ReplySize
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import Completion, Message, Request, ToolCall, Usage
@@ -333,3 +335,54 @@ async def test_errors_of_limits_reach_the_run_unchanged() -> None:
     model = ScriptedModel([call("add", left=1)], delay=0.2)
     with pytest.raises((ModelError, LimitError, RunError)):
         await run(model, add, limits=Limits(seconds=0.1))
+
+
+async def test_tools_that_had_run_are_recorded_when_the_run_is_interrupted() -> None:
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        paid.append(amount)
+        return "paid"
+
+    async def wait() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    model = ScriptedModel([calls(("pay", {"amount": 5}), ("wait", {}))])
+    with pytest.raises(RunError) as error:
+        await run(model, pay, wait, limits=Limits(seconds=1.0))
+    assert paid == [5]
+    (record,) = error.value.trace.rounds[0].results[0].calls
+    assert record.nested is not None
+    assert [(use.name, use.result, use.is_error) for use in record.nested.tools] == [
+        ("pay", "paid", False),
+        ("wait", "interrupted", True),
+    ]
+
+
+async def test_a_tool_that_cancels_itself_has_failed_and_the_run_goes_on() -> None:
+    async def give_up() -> str:
+        raise asyncio.CancelledError
+
+    model = ScriptedModel([call("give_up"), "Done."])
+    trace = await run(model, give_up)
+    assert trace.text == "Done."
+    assert "CancelledError" in results(model.requests[-1])[0]
+
+
+@pytest.mark.parametrize("has_tools", [False, True])
+async def test_a_limit_on_the_length_of_replies_holds_inside_of_workers(has_tools: bool) -> None:
+    class Endless(ScriptedModel):
+        """Counts its own text, like the adapters of vendors."""
+
+        async def complete(self, request: Request) -> Completion:
+            size = ReplySize(self.name)
+            size.add("x" * 5_000, "")
+            return await super().complete(request)
+
+    endless = Endless("x" * 5_000)
+    inner = Worker.of("w", endless, tools=[add]) if has_tools else Worker.of("w", endless)
+    outer = Worker.of("team", Conductor(ScriptedModel(ALONE), WorkerPool([inner])))
+    conductor = Conductor(ScriptedModel(ALONE), WorkerPool([outer]), limits=Limits(reply_chars=1_000))
+    with pytest.raises(RunError, match=r"limits\.reply_chars=1000 is used up"):
+        await conductor.run("What is it?")

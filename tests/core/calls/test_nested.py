@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from decimal import Decimal
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
-from core.runs import down, plan, pool_of
-from rl_conductor import Conductor, Limits, Message, ScriptedModel, Trace, Worker
+from core.runs import SOON, down, plan, pool_of
+from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel, Trace, Worker
 from rl_conductor.calls.nested import MAX_NESTED_CHARS, MAX_TEXT_CHARS
 from rl_conductor.cli.output import report
+from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.audit import BEGINNING, Ended, record_of
 from rl_conductor.trace.summary import Summary
-from rl_conductor.types import ToolCall
+from rl_conductor.types import FREE, Completion, Sampling, ToolCall, Usage
 
 TWO_STEPS = plan((0, "Draft it.", []), (1, "Finish it.", ["all"]))
 ONE = plan((0, "Ask the team.", []))
@@ -168,3 +173,68 @@ async def test_audit_records_contain_the_calls_inside() -> None:
             await Conductor(ScriptedModel([ONE]), pool_of(a="A")).run("Hi."), ended, sequence=1, previous=BEGINNING
         ).line
     ), "records of earlier versions keep their hashes"
+
+
+class Team(ScriptedModel):
+    """A model of the user's own that asks a conductor before it replies."""
+
+    def __init__(self, conductor: Conductor, price: Price) -> None:
+        super().__init__("Done.", price=price)
+        self._conductor = conductor
+
+    async def complete(self, request: Request) -> Completion:
+        await self._conductor.run("Help.")
+        usage = Usage(input_tokens=1, output_tokens=100)
+        return Completion(message=Message.assistant("Done."), model=self.name, usage=usage)
+
+
+async def test_what_a_conductor_inside_of_a_function_costs_is_the_usage_of_the_call() -> None:
+    paid = Price(input=0, output=0, per_call=Decimal("0.01"))
+    inner = Conductor(ScriptedModel(ONE, price=FREE), pool_of(a=ScriptedModel("from a", price=paid)))
+
+    async def ask(subtask: str) -> str:
+        return (await inner.run(subtask)).text
+
+    trace = await Conductor(ScriptedModel(ONE, price=FREE), {"f": ask}).run("q")
+    assert (trace.usage.cost, trace.usage.calls, trace.usage.unpriced_calls) == (Decimal("0.01"), 4, 0)
+
+
+async def test_a_model_of_the_users_own_is_charged_for_its_own_tokens_besides_the_conductor_that_it_asks() -> None:
+    inner = Conductor(ScriptedModel(ONE, price=FREE), pool_of(a=ScriptedModel("from a", price=FREE)))
+    own = Worker.of("own", Team(inner, Price(input=0, output=Decimal(800))), sampling=Sampling(max_tokens=100))
+    planner = ScriptedModel(plan((0, "x", []), (0, "y", ["all"]), (0, "z", ["all"])), price=FREE)
+    trace = await Conductor(planner, [own], limits=Limits(usd=Decimal("0.10"))).run("q")
+    assert trace.usage.cost == Decimal("0.08")
+    assert "leaves $0.02" in str(trace.rounds[0].results[1].error)
+
+
+@pytest.mark.parametrize("ends", ["deadline", "cancellation"])
+async def test_a_conductor_in_a_thread_makes_no_more_calls_when_the_run_around_it_has_ended(ends: str) -> None:
+    calls: list[str] = []
+    asked, go_on, ended = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def reply(request: Request) -> str:
+        calls.append(prompt_in(request.messages))
+        return "from a"
+
+    inner = Conductor(ScriptedModel([plan((0, "x", []), (0, "y", ["all"]))]), pool_of(a=reply))
+
+    def ask(subtask: str) -> str:
+        loop.call_soon_threadsafe(asked.set)
+        go_on.wait(SOON)
+        try:
+            return inner.run_sync(subtask).text
+        finally:
+            ended.set()
+
+    limits = Limits(seconds=0.5) if ends == "deadline" else None
+    running = asyncio.create_task(Conductor(ScriptedModel(ONE), {"f": ask}, limits=limits).run("q"))
+    await asyncio.wait_for(asked.wait(), SOON)
+    if ends == "cancellation":
+        running.cancel()
+    await asyncio.wait({running})
+    assert running.cancelled() or isinstance(running.exception(), RunError)
+    go_on.set()
+    assert await asyncio.to_thread(ended.wait, SOON)
+    assert calls == []

@@ -685,6 +685,41 @@ async def test_a_step_started_ahead_is_dropped_and_accounted_for_when_the_plan_h
     assert [result.step for result in results] == list(flow.steps)
 
 
+async def test_cancelling_a_run_while_it_drops_a_step_ends_the_other_steps_that_were_started_ahead() -> None:
+    cleaning = asyncio.Event()
+
+    async def slow_to_end(_: Request) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await asyncio.sleep(0.05)
+
+    kept, dropped = Gated("never", forever), Gated("never", slow_to_end)
+    bench = Bench(pool_of(a=kept, b=dropped))
+    flow = workflow(("a", "x", ()), ("a", "end", (0,)))
+    bench.execution.start(0, flow.steps[0])
+    bench.execution.start(1, Step(subtask="y", worker="b"))
+    await asyncio.gather(kept.asked.wait(), dropped.asked.wait())
+    task = asyncio.create_task(bench.execution.run(whole(flow)))
+    await cleaning.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert kept.held == dropped.held == 0
+    assert not leftover_tasks()
+
+
+async def test_a_worker_that_cancels_itself_has_failed_and_another_takes_over() -> None:
+    def cancel_itself(_: Request) -> BaseException:
+        raise asyncio.CancelledError
+
+    bench = Bench(pool_of(a=cancel_itself, b="from b"))
+    results = await bench.run(workflow(("a", "x", ())))
+    assert (results[0].step.worker, results[0].text) == ("b", "from b")
+    assert "a: scripted:a raised CancelledError" in str(results[0].error)
+
+
 async def test_a_step_started_ahead_finds_no_other_worker_before_the_plan_is_known() -> None:
     other = ScriptedModel("ok")
     bench = Bench(pool_of(a=down, b=other))

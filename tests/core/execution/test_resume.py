@@ -28,9 +28,10 @@ from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, S
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowValidationError
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import Event, Finished
-from rl_conductor.trace.trace import PlanRecord, Round, StepResult
-from rl_conductor.types import Card, Continuation, Tool, ToolCall
+from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
+from rl_conductor.types import FREE, Card, Continuation, Sampling, Tool, ToolCall
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
 from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
@@ -482,3 +483,23 @@ async def test_a_workflow_beside_the_plan_of_the_run_to_resume_is_refused() -> N
     assert (await conductor().run("q", workflow=DIAMOND, resume=begun)).text == whole.text
     unplanned = [Round(plan=PlanRecord(source="planner", errors=("cancelled",)))]
     assert (await conductor().run("q", workflow=workflow(("a", "x", ())), resume=unplanned)).text == "x()"
+
+
+async def test_a_resumed_run_counts_what_its_interrupted_call_may_have_cost() -> None:
+    stuck = Gated("never", forever, price=Price(input=0, output=Decimal(1000)))
+    pool = [Worker.of("w", stuck, sampling=Sampling(max_tokens=100))]
+    limits = Limits(usd=Decimal("0.15"))
+    made = Conductor(ScriptedModel(plan((0, "Do it.", [])), price=FREE), pool, limits=limits)
+    events: list[Event] = []
+    running = asyncio.create_task(made.run("q", on_event=events.append))
+    await stuck.asked.wait()
+    running.cancel()
+    await asyncio.wait({running})
+    (trace,) = (event.trace for event in events if isinstance(event, Finished))
+    stored = Trace.model_validate_json(trace.model_dump_json())
+    charged = stored.rounds[0].results[0].calls[0].charged
+    assert charged is not None
+    assert charged.usd == Decimal("0.1")
+    with pytest.raises(RunError, match=r"limits\.usd=0\.15 leaves \$0\.05"):
+        await made.run("q", resume=stored.rounds)
+    assert stuck.held == 0

@@ -13,8 +13,10 @@ from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.calls.scope import current_scope, report_usage
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import in_one_piece, require
+from rl_conductor.models.reply_size import max_reply_chars
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Delta, Message, Price, Request, ResponseFormat, Usage, total
+from rl_conductor.workflow.limits import Limits
 
 
 @dataclass
@@ -32,11 +34,12 @@ class BaseModelSession:
     run: RunContext = field(init=False)
 
     def __post_init__(self) -> None:
-        self.run = RunContext(retries=self.retries, keep_prompts=False)
-        outer = current_scope.get().budget
-        if outer is not None:
-            self.run.budget = outer  # not a budget inside of it, which would count as a nested conductor
-        self._slot = current_scope.get().slot
+        scope = current_scope.get()
+        limits = Limits(reply_chars=max_reply_chars.get())
+        self.run = RunContext(limits=limits, retries=self.retries, keep_prompts=False, policies=scope.policies)
+        if scope.budget is not None:
+            self.run.budget = scope.budget  # not a budget inside of it, which would count as a nested conductor
+        self._slot = scope.slot
 
     async def complete(self, request: Request) -> Completion:
         """Returns the base model's completion of `request`."""

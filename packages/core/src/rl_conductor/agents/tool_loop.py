@@ -22,6 +22,8 @@ MAX_CALLS_PER_ROUND = 16
 """Maximum number of tool calls that are run from one message of the model."""
 MAX_RESULT_CHARS = 50_000
 """Maximum length of a tool's result; longer ones are cut in the middle."""
+CLEANUP_SECONDS = 1.0
+"""Maximum time that interrupted tools get to end, so that their uses are recorded."""
 CALL_RETRIES = 2
 """Maximum number of retries of each call of the model. The loop as a whole is not retried, because tools may have side
 effects."""
@@ -152,28 +154,40 @@ class _Loop:
             guardrails=outer.guardrails,
             policies=outer.policies,
         )
-        token = current_scope.set(scope)
+        token, uses = current_scope.set(scope), dict[int, ToolUse]()
+        tasks = [asyncio.create_task(self._run_tool(call, index, uses)) for index, call in enumerate(calls)]
         try:
-            uses = await asyncio.gather(*(self._run_tool(call, index) for index, call in enumerate(calls)))
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=CLEANUP_SECONDS)
+            raise
         finally:
             current_scope.reset(token)
-        if outer.nested is not None:
-            outer.nested.add_tools(uses, self.session.run.began)
+            if outer.nested is not None:
+                outer.nested.add_tools([uses[index] for index in sorted(uses)], self.session.run.began)
         if self.lost is not None:
             raise self.lost
-        return [Message.tool(call.id, use.result, is_error=use.is_error) for call, use in zip(calls, uses, strict=True)]
+        return [
+            Message.tool(call.id, uses[index].result, is_error=uses[index].is_error) for index, call in enumerate(calls)
+        ]
 
-    async def _run_tool(self, call: ToolCall, index: int) -> ToolUse:
+    async def _run_tool(self, call: ToolCall, index: int, uses: dict[int, ToolUse]) -> None:
+        """Runs a tool and records its use, also if it is interrupted: it may have had side effects."""
         started = self.session.run.elapsed()
-        result, is_error = await self._result(call, index)
-        return ToolUse(
-            name=call.name,
-            arguments=call.arguments,
-            result=truncate_middle(result, MAX_RESULT_CHARS) or "(no output)",
-            is_error=is_error,
-            started=started,
-            seconds=self.session.run.elapsed() - started,
-        )
+        result, is_error = "interrupted", True
+        try:
+            result, is_error = await self._result(call, index)
+        finally:
+            uses[index] = ToolUse(
+                name=call.name,
+                arguments=call.arguments,
+                result=truncate_middle(result, MAX_RESULT_CHARS) or "(no output)",
+                is_error=is_error,
+                started=started,
+                seconds=self.session.run.elapsed() - started,
+            )
 
     async def _result(self, call: ToolCall, index: int) -> tuple[str, bool]:
         """Returns the result of one tool call, or the error as text for the model."""
@@ -188,6 +202,11 @@ class _Loop:
             return f"error: {error}"[:MAX_ERROR_LENGTH], True
         except ScriptError:
             raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return "error: CancelledError, although nobody cancelled the call", True
         except Exception as error:  # any exception of a user's function goes back to the model
             text = redact_secrets(str(error), self.secrets)
             return f"error: {type(error).__name__}: {text}"[:MAX_ERROR_LENGTH], True

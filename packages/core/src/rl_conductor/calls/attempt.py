@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from rl_conductor.calls.budget import Reservation
+from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.calls.pieces import PieceMerger
@@ -28,6 +28,7 @@ from rl_conductor.models.base import Model, checked, priced
 from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.models.reply import ReasoningMemory, ReplyReader
 from rl_conductor.models.reply_size import ReplySize, max_reply_chars
+from rl_conductor.trace.trace import Charge
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 from rl_conductor.workflow.limits import min_input_tokens, upper_bound
 
@@ -54,6 +55,8 @@ class Attempt:
     """Records of these calls and runs."""
     received_text: bool = field(default=False, init=False)
     """Whether the model sent any part of a reply."""
+    reservation: Reservation | None = field(default=None, init=False)
+    """What was reserved for the call, and in the end what it was charged; `None` if nothing depends on that."""
     has_streamed: bool = field(default=False, init=False)
     """Whether a piece of the answer was passed on to `on_text`."""
 
@@ -84,6 +87,11 @@ class Attempt:
                     return await self._call(timer, None)
                 async with self.slot or nullcontext(), self._reservation() as reserved:
                     return await self._call(timer, reserved)
+        except asyncio.CancelledError as error:
+            if timer.is_cancelled:
+                raise
+            message = f"{self.model.name} raised CancelledError, although nobody cancelled the call"
+            raise ModelError(message, model=self.model.name) from error
         except (TimeoutError, ModelError) as error:
             if timer.expired:
                 raise (self._deadline_error() if timer.end == deadline else self._timeout_error()) from None
@@ -103,12 +111,14 @@ class Attempt:
         if self.on_start is not None:
             self.on_start()
         self.reached_model = True
+        self.reservation = reservation
         if reservation is not None:
             reservation.begin()
         if self.request.timeout is not None:
             timer.limit(self.request.timeout)
-        run, reader = self.run, self._reader()
-        reply_chars = max_reply_chars.set(run.limits.reply_chars)
+        run, reader, outer = self.run, self._reader(), current_scope.get()
+        allowed = run.limits.reply_chars if outer.budget is None else min(run.limits.reply_chars, max_reply_chars.get())
+        reply_chars = max_reply_chars.set(allowed)
         scope = current_scope.set(
             CallScope(
                 run.budget,
@@ -146,11 +156,16 @@ class Attempt:
 
     def _commit(self, usage: Usage, reservation: Reservation | None) -> Usage:
         """Charges the usage of a reply, and returns it with a price."""
-        if not usage.calls:  # a model of the user's own
+        is_own = not usage.calls  # a model of the user's own, which reports at most its own tokens
+        if is_own:
             usage = priced(usage, self.model.price)
-        self.usage = usage
-        if reservation is not None:
+        if reservation is not None and reservation.is_released and is_own:
+            reservation.charge_besides(usage)
+        elif reservation is not None:
             reservation.commit(usage)
+        if self.nested_usage and (is_own or not usage.total_tokens) and not self.model.capabilities.delegates:
+            usage = total([usage, *self.nested_usage])
+        self.usage = usage
         return usage
 
     def _timeout_error(self) -> ModelTimeoutError:
@@ -226,6 +241,13 @@ class Attempt:
             return total(self.nested_usage)
         is_free = not was_sent or self._was_refused(failure) or self._costs_nothing()
         return Usage(calls=int(was_sent), unpriced_calls=int(not is_free))
+
+    def charge_beyond(self, usage: Usage) -> Charge | None:
+        """Returns what limits count for the attempt; `None` if that is its `usage`."""
+        if self.reservation is None or self.reservation.is_released:
+            return None
+        used = self.reservation.used
+        return None if used == Amount.of(usage) else Charge(usd=used.usd, tokens=used.tokens)
 
     def _was_refused(self, failure: Exception | None) -> bool:
         return is_refusal(failure) and not self.received_text

@@ -94,6 +94,13 @@ class Reservation:
             usd = self.amount.usd if usage.unpriced_calls else usage.cost
             self.used = Amount(usd, usage.total_tokens, 1)
 
+    def charge_besides(self, usage: Usage) -> None:
+        """Charges a call in addition to the runs inside of it, for which its reservation was released."""
+        budget: Budget | None = self.budget
+        while budget is not None:
+            budget.charge(Amount.of(usage))
+            budget = budget.parent
+
     def refund(self) -> None:
         """Charges the attempt but neither money nor tokens, because the vendor refused the call."""
         self.used = Amount(calls=1)
@@ -118,7 +125,8 @@ class Budget:
         """
         self.limits = limits
         self.deadline: float | None = None
-        """When `limits.seconds` are over, on `time.monotonic`, if several runs share this budget."""
+        """When `limits.seconds` are over, on `time.monotonic`, also for the runs inside of this one."""
+        self._is_closed = False
         self.parent = parent
         self._outer_reservation = outer_reservation
         self.depth: int = 1 if self.parent is None else self.parent.depth + 1
@@ -163,6 +171,10 @@ class Budget:
                 )
             budget = budget.parent
 
+    def close(self) -> None:
+        """Refuses all further calls, here and in budgets inside: the run is over, though a thread of it may go on."""
+        self._is_closed = True
+
     def charge(self, amount: Amount) -> None:
         """Adds spending from elsewhere, such as an interrupted run's earlier process."""
         with self._lock:
@@ -201,6 +213,9 @@ class Budget:
     def _try_reserve(self, reservation: Reservation) -> asyncio.Future[None] | None:
         """Reserves the amount if it fits now; otherwise returns a future to await before the next try."""
         with self._lock:
+            if self._is_closed:
+                message = f"the run around this call to {reservation.model} has ended"
+                raise LimitError(message, limit="calls", needed=1, remaining=0)
             if self._fits(reservation.amount):
                 self.reserved += reservation.amount
                 self._in_flight += 1

@@ -12,7 +12,7 @@ from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.trace.events import Listener, ignore
-from rl_conductor.trace.trace import Call
+from rl_conductor.trace.trace import Call, Charge
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
@@ -49,6 +49,7 @@ class RunContext:
     def __post_init__(self) -> None:
         scope = current_scope.get()
         self.budget = Budget(self.limits, parent=scope.budget, outer_reservation=scope.reservation)
+        self._set_deadline()
         self.all_guardrails = self.guardrails
         if scope.guardrails:
             inherited = (each for each in scope.guardrails if not any(each is own for own in self.guardrails))
@@ -78,11 +79,11 @@ class RunContext:
 
     def deadline(self) -> tuple[float, float] | None:
         """Returns the earliest deadline of this run and those around it, on `time.monotonic`, and its limit."""
-        seconds, shared = self.limits.seconds, self.budget.shared_deadline()
-        if seconds is None:
-            return shared
-        own = (self.began + seconds, seconds)
-        return own if shared is None else min(own, shared)
+        return self.budget.shared_deadline()
+
+    def _set_deadline(self) -> None:
+        if self.limits.seconds is not None:
+            self.budget.deadline = self.began + self.limits.seconds
 
     def remaining(self, call_deadline: float | None = None) -> float | None:
         """Returns the seconds until the run's deadline or `call_deadline` (in seconds since the run began).
@@ -104,5 +105,7 @@ class RunContext:
     def charge_previous(self, calls: Iterable[Call]) -> None:
         """Charges calls that this run made in another process, and sets the clock back by the time they took."""
         for call in calls:
-            self.budget.charge(Amount.of(call.usage))
+            charged = call.charged or Charge(usd=call.usage.cost, tokens=call.usage.total_tokens)
+            self.budget.charge(Amount(charged.usd, charged.tokens, call.usage.calls))
             self.began = min(self.began, time.monotonic() - call.started - call.seconds)
+        self._set_deadline()

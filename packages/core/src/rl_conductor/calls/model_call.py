@@ -161,6 +161,8 @@ class ModelCall:
             "seconds": self.run.elapsed() - started,
             "nested": attempt.nested.to_nested(),
         }
+        if (charged := attempt.charge_beyond(fields["usage"])) is not None:
+            fields["charged"] = charged
         if outcome == "ok":
             self.calls.append(_BLANK_CALL.model_copy(update=fields))
         else:

@@ -47,7 +47,11 @@ class Execution:
             raise
         if self.plan is None or self.plan.workflow is None:
             return
-        last = await self._start_workflow(self.plan.workflow)
+        try:
+            last = await self._start_workflow(self.plan.workflow)
+        except BaseException:
+            await self.abandon()
+            raise
         try:
             if last.result is None:
                 await last.run()  # waits for all the others through the access lists

@@ -63,6 +63,7 @@ class Run(RunState):
                 raise
         finally:
             trace = self.finish(interruption)
+            self.context.budget.close()
         return raise_if_unanswered(trace, ends_run=ends_run)
 
     def _interrupted_round(self) -> Round | None:

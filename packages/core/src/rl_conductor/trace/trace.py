@@ -17,7 +17,20 @@ from pydantic_core import to_json
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.trace.feedback import Feedback
-from rl_conductor.types import Card, Completion, Message, Names, Request, Roster, Sampling, Text, Usage, Value, total
+from rl_conductor.types import (
+    Card,
+    Completion,
+    Dollars,
+    Message,
+    Names,
+    Request,
+    Roster,
+    Sampling,
+    Text,
+    Usage,
+    Value,
+    total,
+)
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
@@ -31,6 +44,13 @@ def fingerprint(request: Request) -> str:
     """Computes the SHA-256 of a request without its timeout, in hex; it identifies a prompt without revealing it."""
     # The JSON of `model_dump_json`, which takes twice as long.
     return hashlib.sha256(to_json(request, exclude={"timeout"}, inf_nan_mode="null")).hexdigest()
+
+
+class Charge(Value):
+    """What limits count for a call that is interrupted or reports no usage: its upper bound."""
+
+    usd: Dollars
+    tokens: int
 
 
 class Call(Value):
@@ -61,6 +81,8 @@ class Call(Value):
     """Whether the request was longer than the model can read."""
     usage: Usage = Field(default_factory=Usage)
     """Includes everything that is `nested` in the call."""
+    charged: Charge | None = Field(default=None, exclude_if=lambda charged: charged is None)
+    """What limits count for the call if that is not its usage; a resumed run has to count it again."""
     started: float
     """Seconds since the run began."""
     seconds: float
