@@ -169,10 +169,10 @@ summed_days = Table(
     "summed_days",
     metadata,
     Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("is_complete", Boolean, nullable=False),
+    Column("mark", String(32)),
 )
-"""Days, numbered like those of `forgotten`, whose usage is in `daily_usage`; a day that is not complete is being added
-up."""
+"""Days, numbered like those of `forgotten`, whose usage is in `daily_usage`; a day with a `mark` is still being added up,
+by the process that chose the mark."""
 
 daily_usage = Table(
     "daily_usage",
@@ -186,7 +186,7 @@ daily_usage = Table(
     Column("calls", Count, nullable=False),
     Column("unpriced_calls", Count, nullable=False),
 )
-"""Usage of the stored runs of a day by worker, model or key; valid while the day is in `summed_days` as complete."""
+"""Usage of the stored runs of a day by worker, model or key; valid while the day is in `summed_days` without a mark."""
 
 stored_sizes = Table(
     "stored_sizes",

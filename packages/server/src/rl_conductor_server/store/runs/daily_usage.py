@@ -28,16 +28,16 @@ def delete_days(connection: Connection, *, until: float) -> None:
         connection.execute(delete(table).where(table.c.day <= int(until // DAY)))
 
 
-def mark_day(connection: Connection, day: int) -> None:
+def mark_day(connection: Connection, day: int, mark: str) -> None:
     """Mark a day that is being added up; a change of its runs removes the mark."""
     reopen_days(connection, [day * DAY])
-    connection.execute(insert(summed_days).values(day=day, is_complete=False))
+    connection.execute(insert(summed_days).values(day=day, mark=mark))
 
 
-def store_day(connection: Connection, day: int, sums: Sequence[dict[str, Any]]) -> None:
-    """Store the sums of a day, unless its mark was removed while they were read."""
-    is_of_day = summed_days.c.day == day
-    if connection.execute(update(summed_days).where(is_of_day).values(is_complete=True)).rowcount:
+def store_day(connection: Connection, day: int, mark: str, sums: Sequence[dict[str, Any]]) -> None:
+    """Store the sums of a day, unless its mark was removed or replaced while they were read."""
+    is_marked = and_(summed_days.c.day == day, summed_days.c.mark == mark)
+    if connection.execute(update(summed_days).where(is_marked).values(mark=None)).rowcount:
         connection.execute(delete(daily_usage).where(daily_usage.c.day == day))
         if sums:
             connection.execute(insert(daily_usage), sums)
@@ -50,5 +50,5 @@ def select_days(group_by: SpendingGroup, *, since: float, before: float) -> Sele
     return (
         select(day, *(daily_usage.c[name] for name in ("name", *USAGE_COLUMNS)))
         .select_from(summed_days.outerjoin(daily_usage, of_group))
-        .where(summed_days.c.is_complete, day * DAY >= since, (day + 1) * DAY <= before)
+        .where(summed_days.c.mark.is_(None), day >= since / DAY, day + 1 <= before / DAY)
     )

@@ -113,7 +113,7 @@ def _sum_columns(names: Sequence[str], key: str, since: float) -> CompoundSelect
     def sums(table: Table) -> Select[Any]:
         return select(*(exact_sum(table.c[name]).label(name) for name in names)).where(table.c.key == key)
 
-    return union_all(sums(runs).where(runs.c.created >= since), sums(forgotten).where(forgotten.c.day * DAY >= since))
+    return union_all(sums(runs).where(runs.c.created >= since), sums(forgotten).where(forgotten.c.day >= since / DAY))
 
 
 def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:

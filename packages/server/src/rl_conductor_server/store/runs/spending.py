@@ -6,11 +6,12 @@ days only.
 
 from __future__ import annotations
 
+import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args
 
-from sqlalchemy import BigInteger, Row, Select, cast, func, select
+from sqlalchemy import BigInteger, Row, cast, func, select
 
 from rl_conductor.types import Usage, total
 from rl_conductor_server.store.models import Spending, SpendingGroup
@@ -43,7 +44,7 @@ class SpendingStore:
                 if row.name is not None:
                     usages[row.day * DAY // width, row.name].append(_usage(row))
         for start, end in _gaps(since, before, summed):
-            for row in await self._reader.execute(_select_usage(group_by, since=start, before=end, width=width)):
+            for row in await self._read_usage(group_by, since=start, before=end, width=width):
                 usages[row.bucket, row.name].append(_usage(row))
         return [
             Spending(name=name, start=bucket * width, usage=total(parts))
@@ -55,7 +56,7 @@ class SpendingStore:
         oldest = (await self._reader.execute(select(func.min(runs.c.created)))).scalar_one()
         if oldest is None:
             return 0
-        query = select(summed_days.c.day).where(summed_days.c.is_complete)
+        query = select(summed_days.c.day).where(summed_days.c.mark.is_(None))
         summed = (await self._reader.execute(query)).scalars().all()
         missing = sorted(set(range(int(oldest // DAY), int((now - CLOSING_SECONDS) // DAY))) - set(summed))
         for day in missing:
@@ -64,15 +65,26 @@ class SpendingStore:
 
     async def _sum_day(self, day: int) -> None:
         """Add up a day. Its runs are read between two transactions, because other writes wait for each of these."""
-        await self._write_queue.execute(lambda connection: mark_day(connection, day))
+        mark = secrets.token_hex(16)
+        await self._write_queue.execute(lambda connection: mark_day(connection, day, mark))
         sums = [
             {"day": day, "group_by": group_by, "name": row.name} | {name: getattr(row, name) for name in USAGE_COLUMNS}
             for group_by in get_args(SpendingGroup)
-            for row in await self._reader.execute(
-                _select_usage(group_by, since=day * DAY, before=(day + 1) * DAY, width=DAY)
-            )
+            for row in await self._read_usage(group_by, since=day * DAY, before=(day + 1) * DAY, width=DAY)
         ]
-        await self._write_queue.execute(lambda connection: store_day(connection, day, sums))
+        await self._write_queue.execute(lambda connection: store_day(connection, day, mark, sums))
+
+    async def _read_usage(
+        self, group_by: SpendingGroup, *, since: float, before: float, width: int
+    ) -> Sequence[Row[Any]]:
+        """Read the usage of runs; buckets of `width` seconds are numbered from 1970."""
+        source = shares if group_by == "worker" else runs
+        created = source.c.created if self._reader.dialect == "sqlite" else func.floor(source.c.created)
+        name = source.c[group_by].label("name")
+        bucket = (cast(created, BigInteger) // width).label("bucket")  # Postgres would round, SQLite truncates
+        sums = [exact_sum(source.c[column]).label(column) for column in USAGE_COLUMNS]
+        query = select(name, bucket, *sums).where(source.c.created >= since, source.c.created < before)
+        return (await self._reader.execute(query.group_by(name, bucket))).all()
 
 
 def _gaps(since: float, before: float, summed: Iterable[int]) -> Iterator[tuple[float, float]]:
@@ -83,15 +95,6 @@ def _gaps(since: float, before: float, summed: Iterable[int]) -> Iterator[tuple[
         since = (day + 1) * DAY
     if since < before:
         yield since, before
-
-
-def _select_usage(group_by: SpendingGroup, *, since: float, before: float, width: int) -> Select[Any]:
-    """Select rows of name, bucket and usage; buckets of `width` seconds are numbered from 1970."""
-    source = shares if group_by == "worker" else runs
-    name, bucket = source.c[group_by].label("name"), (cast(source.c.created, BigInteger) // width).label("bucket")
-    sums = [exact_sum(source.c[column]).label(column) for column in USAGE_COLUMNS]
-    query = select(name, bucket, *sums).where(source.c.created >= since, source.c.created < before)
-    return query.group_by(name, bucket)
 
 
 def _usage(row: Row[Any]) -> Usage:

@@ -41,7 +41,7 @@ class StoredSizes:
 
     @staticmethod
     def delete_old(connection: Connection, *, before: float) -> None:
-        connection.execute(delete(stored_sizes).where((stored_sizes.c.day + 1) * DAY <= before))
+        connection.execute(delete(stored_sizes).where(stored_sizes.c.day + 1 <= before / DAY))
 
 
 def add_sizes(connection: Connection, growths: Iterable[Growth]) -> None:

@@ -11,7 +11,7 @@ def upgrade() -> None:
     op.create_table(
         "summed_days",
         sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
-        sa.Column("is_complete", sa.Boolean, nullable=False),
+        sa.Column("mark", sa.String(32)),
     )
     op.create_table(
         "daily_usage",
