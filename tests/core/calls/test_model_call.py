@@ -368,17 +368,28 @@ async def test_a_look_up_that_costs_nothing_and_uses_no_tokens_is_charged_none()
     assert untold.spent.tokens > DEFAULT_OUTPUT_TOKENS
 
 
-async def test_calls_of_tools_that_nobody_offered_are_no_reply() -> None:
+async def test_calls_of_made_up_tools_are_a_reply_only_if_the_caller_can_answer_them() -> None:
     made_up, offered = (ToolCall(id=name, name=name, arguments="{}") for name in ("rm_rf", "look"))
     request = REQUEST.model_copy(update={"tools": (Tool(name="look", description="Looks.", parameters={}),)})
     both = ScriptedModel([Message.assistant(tool_calls=[made_up, offered])])
 
     refused, _, _ = await ask(ScriptedModel([Message.assistant(tool_calls=[made_up])]), retries=0)
     kept, _, _ = await ask(both, request=request)
+    unnoticed, _, _ = await ask(ScriptedModel([Message.assistant("Yes.", tool_calls=[made_up])]))
 
     assert isinstance(refused, BadResponseError)
     assert refused.retryable
-    assert kept.message.tool_calls == (offered,)
+    assert kept.message.tool_calls == (made_up, offered)
+    assert (unnoticed.text, unnoticed.message.tool_calls, unnoticed.finish_reason) == ("Yes.", (), "stop")
+
+
+async def test_an_empty_reply_is_accepted_after_the_results_of_tools_only() -> None:
+    asked = Message.assistant(tool_calls=[ToolCall(id="c1", name="send", arguments="{}")])
+    request = REQUEST.model_copy(update={"messages": (*REQUEST.messages, asked, Message.tool("c1", "sent"))})
+    silent, calls, _ = await ask(ScriptedModel([""]), request=request)
+    assert (silent.text, [call.outcome for call in calls]) == ("", ["ok"])
+    refused, _, _ = await ask(ScriptedModel([""]), retries=0)
+    assert isinstance(refused, BadResponseError)
 
 
 class Streams(ScriptedModel):

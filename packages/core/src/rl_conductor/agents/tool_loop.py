@@ -106,7 +106,7 @@ class _Loop:
     def __init__(self, model: ToolLoopModel, session: BaseModelSession, tools: Mapping[str, WorkerTool]) -> None:
         request = session.request
         callers_tools = {tool.name for tool in request.tools}
-        self.session = session
+        self.session, self.callers_request = session, request
         self.max_rounds = model.max_tool_rounds
         self.tools = {name: tool for name, tool in tools.items() if name not in callers_tools}
         self.lost: ToolSourceError | None = None
@@ -138,7 +138,7 @@ class _Loop:
         message = completion.message.model_copy(update={"tool_calls": calls})
         finish = "stop" if completion.finish_reason == "tool_calls" and not calls else completion.finish_reason
         update = {"message": message, "finish_reason": finish, "usage": self.session.usage}
-        return checked(completion.model_copy(update=update))
+        return checked(completion.model_copy(update=update), self.callers_request)
 
     # ------------------------------------------------------------------------------------ tools
 

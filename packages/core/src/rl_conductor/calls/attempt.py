@@ -152,7 +152,8 @@ class Attempt:
         usage = self._commit(completion.usage, reservation)
         if usage is not completion.usage:
             completion = completion.model_copy(update={"usage": usage})
-        return checked(_without_unknown_tools(completion, self.request))
+        # A caller with tools answers a call of one that it did not offer with an error, which the model can read.
+        return checked(completion if self.request.tools else _without_tool_calls(completion), self.request)
 
     def _commit(self, usage: Usage, reservation: Reservation | None) -> Usage:
         """Charges the usage of a reply, and returns it with a price."""
@@ -264,14 +265,9 @@ def _require_room(model: Model, request: Request, context: int) -> None:
         raise ContextLengthError(message, model=model.name)
 
 
-def _without_unknown_tools(completion: Completion, request: Request) -> Completion:
-    """Removes calls of tools that the request did not offer: nobody could answer them."""
+def _without_tool_calls(completion: Completion) -> Completion:
+    """Removes calls of tools that were made up, since nobody could answer them."""
     if not completion.message.tool_calls:
         return completion
-    names = {tool.name for tool in request.tools}
-    calls = tuple(call for call in completion.message.tool_calls if call.name in names)
-    if len(calls) == len(completion.message.tool_calls):
-        return completion
-    message = completion.message.model_copy(update={"tool_calls": calls})
-    finish = completion.finish_reason if calls else "stop"
-    return completion.model_copy(update={"message": message, "finish_reason": finish})
+    message = completion.message.model_copy(update={"tool_calls": ()})
+    return completion.model_copy(update={"message": message, "finish_reason": "stop"})

@@ -14,7 +14,7 @@ from rl_conductor.calls.record import format_for_log, log
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import checks_replies
-from rl_conductor.execution.restore import RestoredRound, restore_results
+from rl_conductor.execution.restore import RestoredRound, digest_subject, restore_results, subject_error
 from rl_conductor.execution.state import RunState
 from rl_conductor.planning.fallback import fallback_workflow, single_step
 from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
@@ -84,7 +84,7 @@ class PlanSource:
         """Returns a plan that exists before any planning: a continuation, an interrupted round's, or the caller's."""
         state, continuation = self._state, self._state.request.continuation
         if continuation is not None:
-            reason = state.rules.continuation_error(continuation, state.space())
+            reason = self._continuation_error(continuation)
             if reason is None:
                 return self._continuation(continuation, execution)
             state.dropped.append(f"tool calls of {continuation.worker!r} are not continued: {reason}")
@@ -221,7 +221,7 @@ class PlanSource:
         """
         rules, continuation = self._state.rules, self._state.request.continuation
         if record.source == "continuation" and continuation is not None:
-            if reason := rules.continuation_error(continuation, self._state.space()):
+            if reason := self._continuation_error(continuation):
                 raise WorkflowValidationError(f"tool calls of {continuation.worker!r} are not continued: {reason}")
             return self._continuation(continuation, execution)
         if record.workflow is None:
@@ -233,11 +233,17 @@ class PlanSource:
             raise WorkflowValidationError(*violations)
         return record
 
+    def _continuation_error(self, continuation: Continuation) -> str | None:
+        state = self._state
+        denied = state.rules.continuation_error(continuation, state.space())
+        return denied or subject_error(state.request, continuation)
+
     def _continuation(self, continuation: Continuation, execution: Execution) -> PlanRecord:
         """Returns a plan of one step: the worker that made the tool calls gets their results."""
         context = execution.round
         if context.space.forbidden_flows:  # the prompt holds replies that another worker might not be allowed to read
             context.space = context.space.model_copy(update={"allowed": frozenset({continuation.worker})})
+        context.subject = digest_subject(context.request)
         messages = with_prompt(context.request.messages, continuation.prompt)
         context.request = context.request.model_copy(update={"messages": messages})
         return PlanRecord(source="continuation", workflow=single_step(continuation.worker, continuation.inputs))

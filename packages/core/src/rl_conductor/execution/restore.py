@@ -6,12 +6,16 @@ longer read its inputs, and so is every reply that was generated from it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from pydantic_core import to_json
 
 from rl_conductor.errors import ConfigError, WorkflowValidationError
 from rl_conductor.planning.recursion import can_read, next_round_space
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker_prompt import last_user
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
 from rl_conductor.types import Card, Continuation, Request
 from rl_conductor.workflow.policy import Policy
@@ -136,6 +140,27 @@ def check_resumed(workflow: Workflow | None, resume: Sequence[Round]) -> None:
             f"workflow=... is not the plan of round {len(resume)} of the run to resume: leave out workflow to go on "
             "with that plan, or leave out resume to run the workflow from its start"
         )
+
+
+def digest_subject(request: Request) -> str:
+    """Computes the SHA-256 of what a request is about: its system messages and its last user message."""
+    last = last_user(request.messages)
+    parts = [message.text for message in request.messages if message.role == "system"]
+    parts.append("" if last is None else request.messages[last].text)
+    return hashlib.sha256(to_json(parts)).hexdigest()
+
+
+def subject_error(request: Request, continuation: Continuation) -> str | None:
+    """Returns why the tool results in a request are not for the worker that made the calls; `None` if they are.
+
+    Another agent may have received the conversation, or the host may have shortened or corrected it.
+    """
+    if continuation.subject not in (None, digest_subject(request)):
+        return "the system prompt or the last user message is another one now"
+    offered = {tool.name for tool in request.tools}
+    calls = next((message.tool_calls for message in reversed(request.messages) if message.role == "assistant"), ())
+    missing = sorted({call.name for call in calls} - offered)
+    return f"{', '.join(missing)} is not among the tools of the request" if offered and missing else None
 
 
 def without_continuation(request: Request) -> Request:

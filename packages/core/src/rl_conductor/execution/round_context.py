@@ -48,6 +48,8 @@ class RoundContext:
     """The steps that were started, by position, with the workers that run them now."""
     results: dict[int, asyncio.Future[StepResult]] = field(default_factory=dict, init=False)
     """The results of these steps, except for the last step."""
+    subject: str | None = field(default=None, init=False)
+    """`digest_subject` of the caller's request, if the request here has the prompt of a continuation."""
     planned: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when the plan is complete."""
 

@@ -10,6 +10,7 @@ from typing import Any
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import ConductorError, GuardrailError, LimitError, OutputLimitError
 from rl_conductor.execution.guarding import CallGuard
+from rl_conductor.execution.restore import digest_subject
 from rl_conductor.execution.round_context import RoundContext
 from rl_conductor.guardrails.runner import GuardrailRunner
 from rl_conductor.pool.request_inputs import select_inputs, select_question
@@ -83,7 +84,11 @@ class StepRun:
             sources = self.round.sources(self.index)
             prompt = self.redacted_prompts.get(self.step.worker, prompt)
             continuation = Continuation(
-                worker=self.step.worker, prompt=prompt, sources=sources, inputs=self.planned.inputs
+                worker=self.step.worker,
+                prompt=prompt,
+                sources=sources,
+                inputs=self.planned.inputs,
+                subject=self.round.subject or digest_subject(self.round.request),
             )
             reply = reply.model_copy(update={"continuation": continuation})
         return self._finish(reply, started)

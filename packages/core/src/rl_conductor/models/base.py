@@ -207,14 +207,19 @@ def priced(usage: Usage, price: Price | None) -> Usage:
     return usage.model_copy(update={"calls": 1, "cost": cost})
 
 
-def checked(completion: Completion) -> Completion:
+def checked(completion: Completion, request: Request | None = None) -> Completion:
     """Returns `completion` if it has text or a tool call.
+
+    Without either it is accepted if `request` ends with the results of tools, to which a model may have nothing to add.
 
     Raises:
         OutputLimitError: it has neither, because the model used up its output tokens.
         BadResponseError: it has neither for another reason.
     """
     if completion.message.tool_calls or completion.text.strip():
+        return completion
+    is_after_tools = request is not None and bool(request.messages) and request.messages[-1].role == "tool"
+    if is_after_tools and completion.finish_reason == "stop":
         return completion
     model = completion.model
     if completion.finish_reason == "length":

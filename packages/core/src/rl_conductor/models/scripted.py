@@ -73,7 +73,7 @@ class ScriptedModel:
                 if isinstance(piece, Exception):
                     raise piece
                 yield Delta(text=piece)
-            yield Delta(completion=checked(self._completion(request, reply)))
+            yield Delta(completion=checked(self._completion(request, reply), request))
         finally:
             self.in_flight -= 1
 

@@ -80,6 +80,8 @@ class Continuation(Value):
     """The workers whose replies are in the prompt, directly or indirectly; `None` when not recorded."""
     inputs: Names | None = Field(default=None, exclude_if=lambda inputs: inputs is None)
     """The user's earlier turns and attachments that the worker saw; `None` means all of them."""
+    subject: str | None = Field(default=None, exclude_if=lambda subject: subject is None)
+    """SHA-256 of the system messages and the last user message of the request; `None` when not recorded."""
 
 
 def _as_parts(content: Any) -> Any:

@@ -101,7 +101,7 @@ class ChatModel:
                     reply = await self._complete_json(request, request.response_format)
                 else:
                     reply = await invoke(self._prepare(request), lc_messages(request.messages))
-        return self._to_completion(reply)
+        return self._to_completion(reply, request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply; JSON that is requested beside tools comes as one piece."""
@@ -120,7 +120,7 @@ class ChatModel:
             messages.append(message)
             if message.text:
                 yield Delta(text=str(message.text))
-        yield Delta(completion=self._to_completion(join_chunks(messages)))
+        yield Delta(completion=self._to_completion(join_chunks(messages), request))
 
     async def _stream_json(self, request: Request, response_format: JsonFormat) -> AsyncGenerator[Delta, None]:
         if request.tools and request.tool_choice != "none":
@@ -134,7 +134,7 @@ class ChatModel:
             if piece := pieces.add(output):
                 yield Delta(text=piece)
         reply = self._json_reply(join_chunks(outputs), response_format)
-        completion = self._to_completion(with_text(reply, pieces.text) if pieces.text else reply)
+        completion = self._to_completion(with_text(reply, pieces.text) if pieces.text else reply, request)
         yield Delta(text="" if pieces.text else completion.text, completion=completion)
 
     async def _stream(self, chat: Runnable[Any, Any], request: Request) -> AsyncGenerator[Any, None]:
@@ -155,9 +155,9 @@ class ChatModel:
     def _json_reply(self, output: Any, response_format: JsonFormat) -> AIMessage:
         return json_reply(output, response_format, model=self.name, price=self.price)
 
-    def _to_completion(self, reply: AIMessage) -> Completion:
+    def _to_completion(self, reply: AIMessage, request: Request) -> Completion:
         with translate_errors(self.name, self.chat):
-            return checked(core_completion(reply, model=self.name, price=self.price))
+            return checked(core_completion(reply, model=self.name, price=self.price), request)
 
     async def aclose(self) -> None:
         """Does nothing: the connections belong to the code that created the chat model."""

@@ -171,8 +171,8 @@ summed_days = Table(
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("mark", String(32)),
 )
-"""Days, numbered like those of `forgotten`, whose usage is in `daily_usage`; a day with a `mark` is being added up, by the
-process that chose the mark."""
+"""Days, numbered like those of `forgotten`, whose usage is in `daily_usage`; a day with a `mark` is being added up, by
+the process that chose the mark."""
 
 daily_usage = Table(
     "daily_usage",

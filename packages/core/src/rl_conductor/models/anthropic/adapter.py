@@ -125,7 +125,7 @@ class AnthropicModel:
         with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 reply.add_message(await self._post(body, options))
-        return checked(reply.completion(self.price))
+        return checked(reply.completion(self.price), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply as deltas."""
@@ -137,7 +137,7 @@ class AnthropicModel:
                     delta = reply.add(event)
                     if delta.text or delta.reasoning:
                         yield delta
-        yield Delta(completion=checked(reply.completion(self.price)))
+        yield Delta(completion=checked(reply.completion(self.price), request))
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop."""

@@ -151,7 +151,7 @@ class GoogleModel:
         with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 reply.add(await self._post(body, request))
-            return checked(reply.completion(self.price))
+            return checked(reply.completion(self.price), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply as deltas."""
@@ -163,7 +163,7 @@ class GoogleModel:
                     delta = reply.add(chunk)
                     if delta.text or delta.reasoning:
                         yield delta
-            yield Delta(completion=checked(reply.completion(self.price)))
+            yield Delta(completion=checked(reply.completion(self.price), request))
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop; the next call opens new ones."""

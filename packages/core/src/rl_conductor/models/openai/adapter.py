@@ -126,7 +126,7 @@ class OpenAIModel:
         with redacting(*self._secrets), self._credentials.named_in_errors(), self._translate_errors():
             async with asyncio.timeout(request.timeout):
                 reply.add(await self._post(request))
-        return checked(reply.completion(self.price))
+        return checked(reply.completion(self.price), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply as deltas."""
@@ -138,7 +138,7 @@ class OpenAIModel:
                     delta = reply.add(chunk)
                     if delta.text or delta.reasoning:
                         yield delta
-        yield Delta(completion=checked(reply.completion(self.price)))
+        yield Delta(completion=checked(reply.completion(self.price), request))
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop; the next call opens new ones."""

@@ -82,7 +82,7 @@ class LLMModel:
         with translate_errors(self.name, self.llm):
             response = await self._response(request, messages)
             reason = "content_filter" if _refusal(response) else _finish_reason(response)
-            return self._completion(messages, response, reason)
+            return self._completion(request, messages, response, reason)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         require(self, request)
@@ -95,7 +95,7 @@ class LLMModel:
                     reasoning = last.additional_kwargs.get("thinking_delta") or ""
                     if last.delta or reasoning:
                         yield Delta(text=last.delta or "", reasoning=reasoning)
-        yield Delta(completion=self._completion(messages, last, reason))
+        yield Delta(completion=self._completion(request, messages, last, reason))
 
     async def aclose(self) -> None:
         """Closes nothing: the LLM belongs to the caller."""
@@ -129,7 +129,9 @@ class LLMModel:
             return iterate_in_thread(chat)
         return stream_async_or_sync(partial(_stream_from, self.llm.astream_chat, messages, **keywords), chat)
 
-    def _completion(self, messages: list[ChatMessage], response: ChatResponse, reason: str) -> Completion:
+    def _completion(
+        self, request: Request, messages: list[ChatMessage], response: ChatResponse, reason: str
+    ) -> Completion:
         message = self._message(response)
         return checked(
             Completion(
@@ -137,7 +139,8 @@ class LLMModel:
                 usage=priced(_usage(messages, response), self.price),
                 finish_reason=parse_finish_reason(reason, tool_calls=bool(message.tool_calls)),
                 model=self.name,
-            )
+            ),
+            request,
         )
 
     def _message(self, response: ChatResponse) -> Message:
