@@ -47,7 +47,7 @@ def fingerprint(request: Request) -> str:
 
 
 class Charge(Value):
-    """What limits count for a call that is interrupted or reports no usage: its upper bound."""
+    """The upper bound that limits count for a call that is interrupted or reports no usage."""
 
     usd: Dollars
     tokens: int
