@@ -15,7 +15,7 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, FinishReason, Message, ReasoningPart, Request, Sampling
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
+from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, PLAN_TOKENS, Limits
 
 ONE = plan((0, "answer", []))
 
@@ -109,3 +109,23 @@ async def test_the_command_line_says_which_reply_was_cut_off(reason: FinishReaso
     assert trace.completion is not None
     assert trace.completion.finish_reason == reason
     assert [line.plain for line in problems(trace)] == [f"! step 1: a: {problem}"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_planner_that_spends_its_default_cap_on_reasoning_gets_a_larger_one_once(stream: bool) -> None:
+    def plans(request: Request) -> str | Completion:
+        reply = only_reasoning(PLAN_TOKENS)(request)
+        return ONE if reply == "A" else reply
+
+    planner = ScriptedModel(plans)
+    trace = await Conductor(planner, pool_of(a="A", b="B")).run("What is it?", stream=stream)
+
+    assert (trace.rounds[0].plan.source, caps(planner)) == ("planner", [1_024, 4_096])
+    assert "ran out of output tokens" in trace.rounds[0].plan.errors[0]
+    assert [call.out_of_tokens for call in trace.rounds[0].plan.calls] == [True, False]
+
+
+async def test_a_planner_that_never_ends_its_reasoning_is_asked_twice() -> None:
+    planner = ScriptedModel(only_reasoning(10**6))
+    trace = await Conductor(planner, pool_of(a="A", b="B")).run("What is it?")
+    assert (trace.rounds[0].plan.source, caps(planner)) == ("fallback", [1_024, 4_096])

@@ -27,11 +27,9 @@ from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
 from rl_conductor.trace.trace import Call, StepResult
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
-from rl_conductor.workflow.limits import min_input_tokens
+from rl_conductor.workflow.limits import raised_max_tokens
 from rl_conductor.workflow.workflow import Step
 
-OUTPUT_RETRY_FACTOR = 4
-"""Factor by which a worker's default `max_tokens` is raised after a reply that used it up on reasoning."""
 _BLANK_RESULT = StepResult.model_construct(
     index=0, step=Step.model_construct(subtask="", worker=""), planned_worker="", status="ok"
 )
@@ -200,16 +198,14 @@ class StepRun:
 
         It is not if the caller set the limit, or if the context has no room for more output.
         """
-        default, request = worker.sampling.max_tokens, self._request(prompt, worker)
         is_callers = self.last and self.round.request.sampling.max_tokens is not None
-        if default is None or is_callers or worker.name in self.max_tokens or self.round.streamed_pieces:
+        if worker.sampling.max_tokens is None or is_callers or worker.name in self.max_tokens:
             return False
-        raised, context = OUTPUT_RETRY_FACTOR * default, worker.model.capabilities.context
-        if context is not None:
-            raised = min(raised, context - 2 * min_input_tokens(request))
-        if raised > default:
-            self.max_tokens[worker.name] = raised
-        return raised > default
+        raised = raised_max_tokens(self._request(prompt, worker), worker.model.capabilities.context)
+        if raised is None or self.round.streamed_pieces:
+            return False
+        self.max_tokens[worker.name] = raised
+        return True
 
     async def _replace_worker(self, tried: Collection[str]) -> bool:
         step = await self._fallback_step(tried)

@@ -16,6 +16,7 @@ from rl_conductor.errors import (
     ConfigError,
     ContextLengthError,
     ModelError,
+    OutputLimitError,
     WorkflowError,
     WorkflowParseError,
 )
@@ -37,7 +38,7 @@ from rl_conductor.trace.events import PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlannerSetup, PlanRecord
 from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Roster, Sampling
 from rl_conductor.workflow.example import PlanExample
-from rl_conductor.workflow.limits import PLAN_TOKENS
+from rl_conductor.workflow.limits import PLAN_TOKENS, raised_max_tokens
 from rl_conductor.workflow.workflow import PlanSpace, Step
 
 log = logging.getLogger("rl_conductor")
@@ -270,6 +271,8 @@ class _Sampler:
     """The last rejected plan and the reason."""
     shortened: PlanRecord | None = None
     """The last rejected plan that became valid when it was shortened, in its shortened form."""
+    max_tokens: int | None = None
+    """The raised limit of a planner that had used up its own without a plan."""
     deadline: float | None = None
     """Deadline of planning, in seconds since the start of the run; `None` without a limit."""
 
@@ -302,7 +305,7 @@ class _Sampler:
         call = ModelCall(
             run=run,
             model=self.planner.model,
-            request=self.planner.request(messages, self.response_format, sample),
+            request=self._request(messages, sample),
             calls=self.plan_request.calls,
             on_text=watcher.feed,
             reasoning=None,
@@ -315,6 +318,13 @@ class _Sampler:
             with suppress(WorkflowError):
                 self.shortened = self._parse(completion, shorten=True)
             raise
+
+    def _request(self, messages: Sequence[Message], sample: int) -> Request:
+        request = self.planner.request(messages, self.response_format, sample)
+        if self.max_tokens is None:
+            return request
+        sampling = request.sampling.model_copy(update={"max_tokens": self.max_tokens})
+        return request.model_copy(update={"sampling": sampling})
 
     def _parse(self, completion: Completion, *, shorten: bool) -> PlanRecord:
         text, space, planner = completion.text, self.plan_request.space, self.planner
@@ -339,6 +349,9 @@ class _Sampler:
 
         A call that failed before its first token was already retried.
         """
+        if isinstance(error, OutputLimitError) and self.max_tokens is None:  # spent on reasoning
+            self.max_tokens = raised_max_tokens(self._request(self.prompt, 0), self.planner.model.capabilities.context)
+            return self.max_tokens is not None
         if isinstance(error, WorkflowError):
             self.rejection = Rejection(error.text, str(error))
             return True

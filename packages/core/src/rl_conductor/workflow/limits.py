@@ -28,6 +28,8 @@ DEFAULT_OUTPUT_TOKENS = 4_096
 """Default limit of output tokens per call (paper: workers in training)."""
 DEFAULT_REPLY_CHARS = 16 * 2**20
 """Default limit of the characters of one reply; the longest replies of today's models have about a million."""
+OUTPUT_RETRY_FACTOR = 4
+"""Factor by which a default `max_tokens` is raised after a reply that used it up on reasoning."""
 PLAN_TOKENS = 1_024
 """Maximum tokens of a plan (paper, table of hyper-parameters)."""
 USD_DIGITS = 60
@@ -140,6 +142,25 @@ class UpperBound:
     def tokens(self) -> int:
         """Input and output tokens."""
         return self.input_tokens + self.output_tokens
+
+
+def raised_max_tokens(request: Request, context: int | None) -> int | None:
+    """Returns a larger `max_tokens` for a request whose reply used it up on reasoning.
+
+    Args:
+        request: the request, with `max_tokens`.
+        context: the context of the model in tokens, if known.
+
+    Returns:
+        `OUTPUT_RETRY_FACTOR` times its `max_tokens`, or less if the context is too short; `None` without any room.
+    """
+    current = request.sampling.max_tokens
+    if current is None:
+        return None
+    raised = OUTPUT_RETRY_FACTOR * current
+    if context is not None:
+        raised = min(raised, context - 2 * min_input_tokens(request))
+    return raised if raised > current else None
 
 
 def upper_bound(request: Request, price: Price | None) -> UpperBound:
