@@ -112,6 +112,27 @@ def test_reasoning_is_read_under_both_of_its_names(field: str) -> None:
     assert reply.message.content == (ReasoningPart(text="so"), TextPart(text="yes"))
 
 
+THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "2 and 2 "}, {"type": "text", "text": "make 4"}]}
+REFERENCE = {"type": "reference", "reference_ids": [1]}
+IT_IS = {"type": "text", "text": "It is "}
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [
+            frame(
+                "stop",
+                content=[THINKING, IT_IS, REFERENCE, {"type": "text", "text": "4."}],
+            )
+        ],
+        [frame(content=[THINKING]), frame(content=[IT_IS]), frame("stop", content="4.")],
+    ],
+)
+def test_content_in_blocks_is_reasoning_and_text(frames: list[dict[str, Any]]) -> None:
+    assert read(*frames).message.content == (ReasoningPart(text="2 and 2 make 4"), TextPart(text="It is 4."))
+
+
 def test_a_model_that_the_server_does_not_name_is_the_one_asked_for() -> None:
     assert read(frame("stop", content="hi")).model == "openai:m"
 
@@ -143,6 +164,7 @@ def test_details_larger_than_the_whole_are_cut_to_it() -> None:
         {"choices": "hi"},
         {"choices": [{"delta": None}]},
         {"choices": [{"delta": {"content": ["hi"]}}]},
+        {"choices": [{"delta": {"content": [{"type": "text", "text": 4}]}}]},
         {"choices": [], "usage": {"prompt_tokens": -1}},
         {"choices": [{"delta": {"tool_calls": [{"function": {"arguments": {}}}]}}]},
     ],

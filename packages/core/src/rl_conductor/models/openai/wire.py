@@ -206,12 +206,26 @@ class _Fragment(BaseModel):
     function: _Function = _Function()
 
 
+class _Block(BaseModel):
+    """A part of content that comes in parts, as Mistral's does after reasoning; types without text are left out."""
+
+    text: str = ""
+    thinking: list[_Block] = []
+
+
 class _Message(BaseModel):
-    content: str | None = None
+    content: str | list[_Block] | None = None
     refusal: str | None = None
     """Refusal message, sent instead of content."""
     reasoning: str | None = Field(None, validation_alias=AliasChoices("reasoning_content", "reasoning"))
     tool_calls: list[_Fragment] | None = None
+
+    def split(self) -> tuple[str, str]:
+        """Returns the text and the reasoning."""
+        if isinstance(self.content, list):
+            thinking = [part.text for block in self.content for part in block.thinking]
+            return "".join([block.text for block in self.content]), "".join(thinking)
+        return self.content or self.refusal or "", self.reasoning or ""
 
 
 class _Choice(BaseModel):
@@ -318,7 +332,7 @@ class Reply:
 
     def _add(self, choice: _Choice) -> Delta:
         message = choice.message
-        text, reasoning = message.content or message.refusal or "", message.reasoning or ""
+        text, reasoning = message.split()
         self._size.add(text, reasoning)
         self._text.write(text)
         self._reasoning.write(reasoning)
