@@ -187,7 +187,6 @@ def test_a_named_server_is_asked_what_it_serves() -> None:
         found = discover({"OPENAI_BASE_URL": address})
 
     assert list(found.pool) == ["x", "y"]
-    assert all(card.price == FREE for card in found.pool.cards)
     assert "from OPENAI_BASE_URL" in found.reasons[0]
 
 
@@ -198,8 +197,11 @@ def test_openais_key_is_for_the_server_that_is_named_beside_it() -> None:
     assert list(found.pool) == ["x"]
 
 
-def test_a_server_elsewhere_has_no_known_price() -> None:
-    assert discovery._server_model("https://models.example.org/v1", "x", "compatible", None).price is None
+def test_a_named_server_may_cost_something_on_this_machine_too() -> None:
+    with listing("x") as address:
+        found = discover({"OPENAI_BASE_URL": address})
+
+    assert found.pool["x"].card.price is None
 
 
 def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +210,7 @@ def test_a_server_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         found = discover({})
 
     assert len(found.pool) == MAX_SERVER_MODELS
+    assert all(card.price == FREE for card in found.pool.cards)
     assert "found on this machine" in found.reasons[0]
 
 

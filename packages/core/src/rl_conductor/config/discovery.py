@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
 
 from rl_conductor.config.learned_folder import (
     CONDUCTOR_FILE,
@@ -21,7 +20,7 @@ from rl_conductor.config.server_models import list_server_models, read_server_mo
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.guardrails.entry import build_guardrails
-from rl_conductor.models import Model, model
+from rl_conductor.models import model
 from rl_conductor.models.endpoints import redact_url, usable_key
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
@@ -29,7 +28,7 @@ from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, read_pool_file
 from rl_conductor.pool.worker import Worker
-from rl_conductor.types import FREE, Card, Sampling
+from rl_conductor.types import FREE, Card, Price, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
@@ -38,8 +37,6 @@ POOL_VARIABLE = "RL_CONDUCTOR_POOL"
 """The environment variable with the path of a pool file, which takes precedence over everything else."""
 MAX_SERVER_MODELS = 7
 """Maximum number of models used from one server; the paper's pool has the same size."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Hosts with models that are free of charge, because the user runs them."""
 
 
 @dataclass(frozen=True)
@@ -244,17 +241,20 @@ def _vendor_workers(provider: str, vendor: Vendor, *, key: str | None) -> list[W
 def from_server(environ: Mapping[str, str]) -> DiscoveredPool | None:
     """Builds a pool of the models of the server at `OPENAI_BASE_URL`, or of the first local server that responds.
 
+    Models of a local server are free. The price of those at `OPENAI_BASE_URL` is unknown, because even on this machine
+    the server may be a gateway to a paid service.
+
     Raises:
         ConfigError: `OPENAI_BASE_URL` is set, but its server lists no models; the message says why.
     """
     base_url = environ.get("OPENAI_BASE_URL")
-    key = usable_key("OPENAI_API_KEY", environ.get("OPENAI_API_KEY")) if base_url else None
     if base_url:
-        return _server_pool(base_url, "compatible", _named_models(base_url, key), "from OPENAI_BASE_URL", key)
+        key = usable_key("OPENAI_API_KEY", environ.get("OPENAI_API_KEY"))
+        return _server_pool(base_url, "compatible", _named_models(base_url, key), "from OPENAI_BASE_URL", key=key)
     for address, dialect in SERVERS.items():
         names = list_server_models(address)
         if names:
-            return _server_pool(address, dialect, names, "found on this machine", None)
+            return _server_pool(address, dialect, names, "found on this machine", price=FREE)
     return None
 
 
@@ -268,9 +268,17 @@ def _named_models(base_url: str, key: str | None) -> list[str]:
         ) from None
 
 
-def _server_pool(address: str, dialect: str, names: Sequence[str], source: str, key: str | None) -> DiscoveredPool:
+def _server_pool(
+    address: str,
+    dialect: str,
+    names: Sequence[str],
+    source: str,
+    *,
+    key: str | None = None,
+    price: Price | None = None,
+) -> DiscoveredPool:
     names = names[:MAX_SERVER_MODELS]
-    models = [_server_model(address, name, dialect, key) for name in names]
+    models = [model(f"openai:{name}", base_url=address, api_key=key, dialect=dialect, price=price) for name in names]
     workers = [Worker.of(name, server_model) for name, server_model in zip(names, models, strict=True)]
     reason = f"using the server at {redact_url(address)} ({source}): {', '.join(names)}"
     planner = models[0]
@@ -303,8 +311,3 @@ def embedded() -> DiscoveredPool:
         "the coder, the better of the two, always writes the answer; plans have at most 3 steps",
     )
     return DiscoveredPool(pool, planner, reasons, policy=Policy(final="coder"), limits=Limits(steps=3), embedded=True)
-
-
-def _server_model(address: str, name: str, dialect: str, key: str | None) -> Model:
-    price = FREE if urlsplit(address).hostname in LOOPBACK else None
-    return model(f"openai:{name}", base_url=address, api_key=key, dialect=dialect, price=price)
