@@ -255,6 +255,7 @@ def test_policy_and_limits_can_be_given_for_a_call() -> None:
         ({"frequency_penalty": 1}, "unknown option of a call: frequency_penalty; write one of model, temperature"),
         ({"model": "gpt-5"}, "no profile 'gpt-5': write 'mini' or 'ultra'"),
         ({"temperature": "hot"}, "the option temperature is 'hot'"),
+        ({"max_tokens": 0}, "the option max_tokens is 0"),
         ({"response_format": {"type": "xml"}}, "response_format is .*xml.*; write"),
     ],
     ids=str,

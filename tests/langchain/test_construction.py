@@ -108,7 +108,10 @@ def test_a_wrong_assignment_is_an_error_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rounds", "x"), ("rounds", 0), ("max_retries", None), ("temperature", "hot"), ("stop", 7), ("limits", 3)],
+    [
+        *[("rounds", "x"), ("rounds", 0), ("max_retries", None), ("temperature", "hot"), ("max_tokens", -1)],
+        *[("stop", 7), ("limits", 3)],
+    ],
 )
 def test_an_assigned_value_of_the_wrong_type_is_named(name: str, value: Any) -> None:
     chat = ChatConductor(WORKERS)

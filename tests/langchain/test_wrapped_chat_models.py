@@ -202,6 +202,14 @@ def test_a_fallback_that_can_do_less_limits_the_capabilities(vendor: Vendor) -> 
     assert model.capabilities.names == {"images"}
 
 
+@pytest.mark.parametrize(("own", "fallback", "expected"), [(9, 20, 20), (9, -1, None), (None, 20, None)])
+def test_the_longest_reply_is_that_of_the_model_with_the_largest_limit(
+    vendor: Vendor, own: int | None, fallback: int, expected: int | None
+) -> None:
+    models = openai_model(vendor, max_tokens=own), openai_model(vendor, max_tokens=fallback)
+    assert ChatModel(models[0].with_fallbacks([models[1]])).max_tokens == expected
+
+
 def test_a_chat_model_with_a_chain_as_its_fallback_is_a_runnable(vendor: Vendor) -> None:
     chain: Any = RunnableLambda(lambda _: "Hi.")
     with_chain = openai_model(vendor).with_fallbacks([chain])

@@ -320,6 +320,7 @@ def test_the_response_format_may_be_in_openais_form(requested: Any, expected: Js
     [
         ({"temperature": "hot"}, "temperature='hot' is invalid: "),
         ({"timeout": "x"}, "timeout='x' is invalid: "),
+        ({"max_tokens": 0}, "max_tokens=0 is invalid: "),
         ({"stop": 5}, "stop=5 is invalid: "),
         ({"response_format": 5}, "response_format is 5; write a pydantic class"),
     ],

@@ -217,6 +217,20 @@ async def test_extra_fields_are_sent_beside_a_grammar(wire: OpenAIWire) -> None:
     assert "structured_outputs" in wire.last.body
 
 
+@pytest.mark.parametrize(
+    ("field", "advice"),
+    [
+        ("max_tokens", "write it as max_tokens in sampling"),
+        ("max_completion_tokens", "write it as max_tokens in sampling"),
+        ("n", "a call has one reply"),
+        ("messages", "they are those of the request"),
+    ],
+)
+def test_an_extra_field_that_would_pass_by_the_budget_or_the_request_is_refused(field: str, advice: str) -> None:
+    with pytest.raises(ConfigError, match=f"^extra_body can't have '{field}': {advice}$"):
+        OpenAIModel("echo", base_url="http://127.0.0.1:9/v1", extra_body={"top_k": 20, field: 9})
+
+
 async def test_usage_is_asked_for_when_streaming(wire: OpenAIWire) -> None:
     made = OpenAIModel("echo", base_url=f"{wire.url}/v1")
     await collect(made.stream(HELLO))

@@ -174,6 +174,12 @@ def test_nobody_uses_less_than_nothing(field: str) -> None:
         Usage(**{field: -1})
 
 
+@pytest.mark.parametrize("tokens", [0, -1])
+def test_a_limit_of_output_tokens_allows_at_least_one(tokens: int) -> None:
+    with pytest.raises(ValidationError, match="max_tokens"):
+        Sampling(max_tokens=tokens)
+
+
 def test_a_price_is_per_million_tokens() -> None:
     price = Price(input=Decimal(2), output=Decimal(10), cached_input=Decimal("0.5"), per_call=Decimal("0.01"))
 

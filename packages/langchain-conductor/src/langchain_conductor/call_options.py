@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from langchain_conductor.call_defaults import StopSequences
 from langchain_conductor.messages import core_messages, core_tool, core_tool_choice
@@ -27,7 +27,7 @@ class CallOptions(BaseModel):
     """`mini` or `ultra`."""
     temperature: float | None = None
     top_p: float | None = None
-    max_tokens: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
     reasoning_effort: Effort | None = None
     stop: StopSequences | None = None

@@ -69,7 +69,7 @@ class ChatConductorSettings(BaseChatModel):
     temperature: float | None = None
     """This and the next five apply to the worker that gives the answer."""
     top_p: float | None = None
-    max_tokens: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
     stop: StopSequences | None = None
     reasoning_effort: Effort | None = None

@@ -52,7 +52,7 @@ class Sampling(Value):
 
     temperature: float | None = None
     top_p: float | None = None
-    max_tokens: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
     """Maximum output tokens, reasoning included."""
     seed: int | None = None
     stop: tuple[str, ...] = ()

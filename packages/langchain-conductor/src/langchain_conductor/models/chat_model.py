@@ -75,8 +75,8 @@ class ChatModel:
         self.name = name or f"{provider}:{model_name}"
         self.price = price or price_of(PRICE_PROVIDERS.get(provider, provider), model_name)
         self.capabilities = capabilities or _common_capabilities([_read_capabilities(model) for model, _ in models])
-        max_tokens = [entry.get("ls_max_tokens") for entry in params]
-        self.max_tokens: int | None = None if None in max_tokens else max(filter(None, max_tokens), default=None)
+        max_tokens = [entry.get("ls_max_tokens") or -1 for entry in params]  # Ollama also writes no limit as -1
+        self.max_tokens: int | None = max(max_tokens) if min(max_tokens) > 0 else None
         """The model's own maximum number of tokens of a reply; with fallbacks, the largest."""
 
         limits = [(model.profile or {}).get("max_input_tokens") for model, _ in models]

@@ -35,6 +35,14 @@ except ImportError as missing:
 _http: Any = import_module("httpx2" if int(openai.__version__.split(".")[0]) > 2 else "httpx")
 
 PATH = "/chat/completions"
+RESERVED_FIELDS = {
+    "model": "write it in the model's name",
+    "messages": "they are those of the request",
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "n_predict"), "write it as max_tokens in sampling"),
+    **dict.fromkeys(("n", "best_of"), "a call has one reply"),
+    **dict.fromkeys(("stream", "stream_options"), "each call decides whether it streams"),
+}
+"""Fields that `extra_body` can't have, and the reason: budgets and the reading of replies rely on them."""
 
 
 class OpenAIModel:
@@ -77,17 +85,18 @@ class OpenAIModel:
             reasoning_start: `inside` if replies contain `</think>` without `<think>`, because the chat template opens
                 the reasoning and the server has no parser for it; `outside` if they never do.
             context: maximum tokens of prompt and reply together; longer requests are refused before they are sent.
-            extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`.
+            extra_body: fields to add to every request, such as `{"chat_template_kwargs": {...}}`; not `max_tokens` and
+                others that the budget relies on.
             headers: headers to send with every request, such as those of a gateway; their values are kept secret.
 
         Raises:
-            ConfigError: the key is missing, or the URL, the dialect or `reasoning_start` is invalid.
+            ConfigError: the key is missing, or the URL, the dialect, `reasoning_start` or `extra_body` is invalid.
         """
         self.name = f"{self.endpoint.provider}:{name}"
         self._model = name
         self._credentials = self._resolve_credentials(base_url, api_key)
         self._dialect = _dialect(dialect or (self.default_dialect if self._credentials.is_official else "compatible"))
-        self._extra_body = dict(extra_body or {})
+        self._extra_body = _extra_body(extra_body or {})
         self._headers = {name: usable_key(f"headers.{name}", value) or "" for name, value in (headers or {}).items()}
         self._secrets = (*self._credentials.secrets, *self._headers.values())
         self.capabilities = _overridden(capabilities or self._default_capabilities(), reasoning_start, context)
@@ -265,6 +274,13 @@ def _dialect(name: str) -> Dialect:
     if name not in DIALECTS:
         raise ConfigError(f"no dialect {name!r}: write one of {', '.join(sorted(DIALECTS))}")
     return DIALECTS[name]
+
+
+def _extra_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+    for name, advice in RESERVED_FIELDS.items():
+        if name in fields:
+            raise ConfigError(f"extra_body can't have {name!r}: {advice}")
+    return dict(fields)
 
 
 def _overridden(capabilities: Capabilities, start: ReasoningStart | None, context: int | None) -> Capabilities:

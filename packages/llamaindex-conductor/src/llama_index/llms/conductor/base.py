@@ -30,7 +30,7 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import BaseTool
 from llama_index_instrumentation.span import active_span_id
-from pydantic import BaseModel, PrivateAttr, field_serializer
+from pydantic import BaseModel, Field, PrivateAttr, field_serializer
 from typing_extensions import override
 
 import rl_conductor
@@ -93,7 +93,7 @@ class Conductor(StructuredOutputLLM):
     guardrails: Any = None
     """A list of guardrails, which check the messages, workers' prompts and replies, and the answer."""
     temperature: float | None = None
-    max_tokens: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
     """Maximum tokens of the answer."""
     context_window: int | None = None
     """Tokens that a final worker can read and write; by default the smallest known one of the language models."""
