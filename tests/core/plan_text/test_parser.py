@@ -447,6 +447,23 @@ def test_a_line_that_is_no_allowed_step_ends_the_reading(line: str) -> None:
     assert completed_steps(f"{first}\n{line}\n{second}\n{{", TEAM, "lines") == TWO.steps[:1]
 
 
+@pytest.mark.parametrize("tag", ["think", "thinking", "thought", "reasoning"])
+@pytest.mark.parametrize(("form", "plan"), [("lines", LINES), ("rows", ROWS)])
+def test_drafts_in_a_thinking_block_are_not_started(form: Form, plan: str, tag: str) -> None:
+    opening, draft = plan[0], f"{plan}\n{plan}\nNo.\n"
+    thinking = f"<{tag}>\n{draft}</{tag}>\n"
+    for end in range(len(thinking)):
+        assert completed_steps(thinking[:end], TEAM, form) == ()
+    assert completed_steps(f"{thinking}{plan}\n{opening}", TEAM, form) == TWO.steps
+    assert completed_steps(draft + opening, TEAM, form, thinks_first=True) == ()
+    assert completed_steps(f"{draft}</{tag}>\n{plan}\n{opening}", TEAM, form, thinks_first=True) == TWO.steps
+
+
+def test_a_thinking_tag_in_a_subtask_is_text() -> None:
+    text = LINES.replace('"subtask": "', '"subtask": "Explain </think> and <think>: ')
+    assert [step.worker for step in completed_steps(f"{text}\n{{", TEAM, "lines")] == [s.worker for s in TWO.steps]
+
+
 def test_no_step_past_the_last_is_started() -> None:
     space = TEAM.model_copy(update={"max_steps": 1})
     assert completed_steps(f"{LINES}\n{{", space, "lines") == TWO.steps[:1]

@@ -19,6 +19,7 @@ from rl_conductor.planning.plan_rules import SYSTEM
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, ReadyStep
 from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner
 from rl_conductor.planning.prompts import QUESTION, REJECTED_PLAN_CHARS
+from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Card, Completion, Grammar, JsonFormat, Message, Roster, Sampling, Usage
@@ -365,6 +366,27 @@ async def test_each_row_is_yielded_once_the_next_one_begins(pieces: list[str], e
     assert steps_of(items) == expected
     assert isinstance(items[-1], PlanRecord)
     assert items[-1].form == "rows"
+
+
+@pytest.mark.parametrize("start", ["outside", "inside"])
+async def test_only_steps_after_the_thinking_are_yielded(start: ReasoningStart) -> None:
+    draft = rows((1, "a draft", []), (0, "no", []))
+    opening = ["<think>\n"] if start == "outside" else []
+    pieces = [*opening, *draft, "\nRather not.\n</think>\n", *rows((0, "x", []), (1, "y", ["all"]))]
+    model = ScriptedModel([pieces], capabilities=Capabilities(reasoning_start=start))
+
+    items = await stream_of(Planner(model=model, form="rows", samples=1))
+
+    assert steps_of(items) == [Step(subtask="x", worker="a")]
+
+
+async def test_no_position_is_yielded_twice_when_thinking_comes_late() -> None:
+    first, second = rows((0, "x", []), (1, "y", [])), rows((1, "z", []), (0, "end", []))
+    pieces = [*first, "\n<think>No.</think>\n", *second]
+
+    items = await stream_of(Planner(model=ScriptedModel([pieces]), form="rows", samples=1))
+
+    assert steps_of(items) == [Step(subtask="x", worker="a")]
 
 
 async def test_brackets_in_subtasks_cost_no_parse() -> None:

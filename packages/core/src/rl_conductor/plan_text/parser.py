@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from rl_conductor._internal.validation import field_errors
 from rl_conductor.errors import WorkflowError, WorkflowParseError, WorkflowValidationError
-from rl_conductor.plan_text.extract import extract_plan
+from rl_conductor.plan_text.extract import THOUGHT, extract_plan
 from rl_conductor.plan_text.forms import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, RawStep, dumps, render
 from rl_conductor.plan_text.repair import repair_steps
 from rl_conductor.plan_text.shorten import shorten_plan
@@ -65,15 +65,16 @@ def parse(text: str, space: PlanSpace, *, form: Form = "lists", repair: bool, sh
         raise
 
 
-def completed_steps(text: str, space: PlanSpace, form: Form) -> tuple[Step, ...]:
+def completed_steps(text: str, space: PlanSpace, form: Form, *, thinks_first: bool = False) -> tuple[Step, ...]:
     """Parses the complete and allowed steps of an unfinished plan, so that they can start early.
 
     A step is complete when the next one begins, so the last step is never among them. Parsing stops at the first step
-    that is not exactly an allowed one. A plan in `lists` has no complete step before its end.
+    that is not exactly an allowed one. A plan in `lists` has no complete step before its end. Steps in a thinking block
+    are drafts, which are passed over; with `thinks_first` the text begins inside of such a block.
     """
     steps: tuple[Step, ...] = ()
     try:
-        for raw in _started_steps(text, form)[:-1][: space.max_steps]:
+        for raw in _started_steps(text, form, thinks_first=thinks_first)[:-1][: space.max_steps]:
             workflow = _workflow((*steps, _step(_raw_step(raw, form), len(steps), space)))
             if space.step_violations(workflow):
                 break
@@ -83,7 +84,7 @@ def completed_steps(text: str, space: PlanSpace, form: Form) -> tuple[Step, ...]
     return steps
 
 
-def _started_steps(text: str, form: Form) -> list[Any]:
+def _started_steps(text: str, form: Form, *, thinks_first: bool) -> list[Any]:
     """Parses the steps of an unfinished plan, of which the last may be incomplete."""
     if form == "lists":
         return []
@@ -94,7 +95,7 @@ def _started_steps(text: str, form: Form) -> list[Any]:
             return []
         steps = data.get("steps") if isinstance(data, dict) else None
         return steps if isinstance(steps, list) else []
-    lines = _split_lines(text, form)[1]
+    lines = _split_lines(_after_thinking(text, form, thinks_first=thinks_first), form)[1]
     steps = []
     for line in lines:
         step = None
@@ -104,6 +105,15 @@ def _started_steps(text: str, form: Form) -> list[Any]:
         if dumps(step) != line:
             break
     return steps if lines and lines[-1].startswith(OPENING[form]) else steps[: len(lines) - 1]
+
+
+def _after_thinking(text: str, form: Form, *, thinks_first: bool) -> str:
+    """Returns the text after the last thinking block; empty inside of one. Tags in the line of a step are its text."""
+    end = None if thinks_first else 0
+    for tag in THOUGHT.finditer(text):
+        if not text.startswith(OPENING[form], text.rfind("\n", 0, tag.start()) + 1):
+            end = tag.end() if tag[0].startswith("</") else None
+    return "" if end is None else text[end:]
 
 
 def _exact(text: str, space: PlanSpace, form: Form) -> Plan:

@@ -285,7 +285,8 @@ class _Sampler:
         plan_request = self.plan_request
         self.deadline = plan_request.run.deadline_after(PLANNING_SHARE)
         for sample in range(self.planner.samples):
-            watcher = _StreamWatcher(plan_request, self.planner.plan_form, send)
+            thinks_first = self.planner.model.capabilities.reasoning_start == "inside"
+            watcher = _StreamWatcher(plan_request, self.planner.plan_form, send, thinks_first)
             try:
                 return await self._sample(sample, watcher)
             except ConductorError as error:
@@ -378,6 +379,8 @@ class _StreamWatcher:
     plan_request: PlanRequest
     form: Form
     send: Callable[[PlanItem], None]
+    thinks_first: bool = False
+    """Whether replies begin inside of a thinking block."""
     pieces: list[str] = field(default_factory=list)
     sent_steps: int = 0
     parses: int = 0
@@ -396,10 +399,11 @@ class _StreamWatcher:
         self.pieces.append(delta)
         if begins_step and self.parses < MAX_EARLY_PARSES:
             self.parses += 1
-            self._send_steps(completed_steps("".join(self.pieces), self.plan_request.space, self.form))
+            text, space = "".join(self.pieces), self.plan_request.space
+            self._send_steps(completed_steps(text, space, self.form, thinks_first=self.thinks_first))
 
     def _send_steps(self, steps: Sequence[Step]) -> None:
         """Sends the steps that were not sent before."""
-        for index, step in enumerate(steps[self.sent_steps :], self.sent_steps):
-            self.send(ReadyStep(index, step))
-        self.sent_steps = len(steps)
+        for step in steps[self.sent_steps :]:
+            self.send(ReadyStep(self.sent_steps, step))
+            self.sent_steps += 1
