@@ -9,8 +9,10 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 
 import a2a_agents
 import mcp_shop
@@ -225,6 +227,22 @@ async def test_requests_go_to_another_host_only_if_the_user_named_it(
         await agent("/moved", api_key=SECRET).complete(say("pieces"))
     assert len(site.headers) == 1  # the card's
     assert (await agent("/moved", hosts=[host]).complete(say("pieces"))).text == "There are 17 pens."
+
+
+class Downgraded(A2AAgent):
+    """An agent with an `https` URL and a card that names an `http` one."""
+
+    def read_card(self) -> dict[str, Any]:
+        return MessageToDict(a2a_agents.card(f"http{self.url.removeprefix('https')}/"))
+
+
+async def test_requests_to_an_encrypted_agent_stay_encrypted(site: mcp_shop.Site) -> None:
+    site.headers.clear()
+    agent = Downgraded(f"https{site.url.removeprefix('http')}/stream", api_key=SECRET)
+    with pytest.raises(BadRequestError, match="its own URL is https, but its card names only unencrypted addresses"):
+        await agent.complete(say("pieces"))
+    await agent.aclose()
+    assert site.headers == []
 
 
 @pytest.mark.parametrize("url", ["shop.example.com", "ftp://shop.example.com", "http://"])

@@ -74,6 +74,7 @@ class A2AAgent:
             raise ConfigError("agents that speak A2A need the A2A SDK: pip install 'rl-conductor[a2a]'")
         self.url = url.strip().rstrip("/")
         self.name = f"a2a:{redact_url(self.url)}"
+        self.is_encrypted = parts.scheme == "https"
         self.hosts = frozenset({parts.netloc.rpartition("@")[2], *hosts})
         self.headers = {
             name: SecretStr(usable_key(f"headers.{name}", value) or "") for name, value in (headers or {}).items()

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from uuid import uuid4
 
 import httpx
@@ -162,19 +162,30 @@ class A2AConnection:
         return ClientFactory(config).create(card)
 
     def _keep_trusted_interfaces(self, card: AgentCard) -> None:
-        """Removes interfaces at hosts that the user did not name, which would get the prompt and the credentials."""
+        """Removes interfaces that must not get the prompt and the credentials.
+
+        They are at hosts that the user did not name, or unencrypted although the agent's own URL is `https`.
+        """
         usable = [interface for interface in card.supported_interfaces if interface.protocol_binding in BINDINGS]
-        trusted = [interface for interface in usable if urlsplit(interface.url).netloc in self._agent.hosts]
+        trusted = [interface for interface in usable if self._is_trusted(urlsplit(interface.url))]
         if not trusted:
-            hosts = sorted({urlsplit(interface.url).netloc for interface in usable})
-            reason = (
-                f"its card names other hosts: {', '.join(hosts)}; if you trust them, pass hosts={hosts}"
-                if hosts
-                else "its card names no address for JSON-RPC or HTTP+JSON"
-            )
+            reason = self._distrust([urlsplit(interface.url) for interface in usable])
             raise BadRequestError(f"{self._agent.name}: {reason}"[:MAX_ERROR_LENGTH], model=self._agent.name)
         del card.supported_interfaces[:]
         card.supported_interfaces.extend(trusted)
+
+    def _is_trusted(self, address: SplitResult) -> bool:
+        is_downgrade = self._agent.is_encrypted and address.scheme != "https"
+        return address.netloc in self._agent.hosts and not is_downgrade
+
+    def _distrust(self, addresses: list[SplitResult]) -> str:
+        """Says why none of the addresses in a card is trusted."""
+        if not addresses:
+            return "its card names no address for JSON-RPC or HTTP+JSON"
+        hosts = sorted({address.netloc for address in addresses} - self._agent.hosts)
+        if hosts:
+            return f"its card names other hosts: {', '.join(hosts)}; if you trust them, pass hosts={hosts}"
+        return "its own URL is https, but its card names only unencrypted addresses; ask its operator for an https one"
 
 
 def _headers(agent: A2AAgent) -> dict[str, str]:
