@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from decimal import Decimal
 
 import pytest
@@ -118,6 +119,19 @@ def test_one_line_is_one_line() -> None:
 def test_json_is_escaped_and_not_changed(capsys: pytest.CaptureFixture[str]) -> None:
     write_json('"a\x9b\u202e b"')
     assert capsys.readouterr().out == '"a\\u009b\\u202e b"\n'
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"), [("utf8", '"\u2713 \U0001f600"'), ("cp1252", r'"\u2713 \ud83d\ude00"')]
+)
+def test_json_holds_every_character_in_any_encoding(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, written: str
+) -> None:
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace", newline="")
+    monkeypatch.setattr("sys.stdout", stdout)
+    write_json('"\u2713 \U0001f600"')
+    stdout.flush()
+    assert stdout.buffer.getvalue().decode(encoding) == written + "\n"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
@@ -175,7 +174,7 @@ def export(
             trace = await opened.get_trace(row.id)
             if trace is not None:
                 feedback_list = tuple(await opened.feedback.list(row.id))
-                sys.stdout.write(f"{trace.model_copy(update={'feedback': feedback_list}).model_dump_json()}\n")
+                console.write_json(trace.model_copy(update={"feedback": feedback_list}).model_dump_json())
                 exported += 1
         return exported
 

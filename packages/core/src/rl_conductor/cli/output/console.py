@@ -5,6 +5,8 @@ Answers and data go to stdout; progress, summaries and errors to stderr.
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 import sys
 
@@ -15,6 +17,7 @@ _SEQUENCE = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ 
 _CONTROL = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
 _UNFIT = re.compile(f"{_SEQUENCE}|{_CONTROL}")
 _RAW = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_NOT_ASCII = re.compile(r"[^\x00-\x7e]")
 
 
 def stdout() -> Console:
@@ -37,9 +40,13 @@ def one_line(text: str) -> str:
     return " ".join(clean(text).split())
 
 
-def write_json(json: str) -> None:
-    """Prints JSON text, with control characters escaped that JSON permits unescaped."""
-    sys.stdout.write(_RAW.sub(lambda match: f"\\u{ord(match[0]):04x}", json) + "\n")
+def write_json(text: str) -> None:
+    """Prints JSON text, with control characters escaped that JSON permits unescaped.
+
+    Unless stdout is UTF-8, all characters but ASCII are escaped: `OutputStream` would replace those it can't encode.
+    """
+    unfit = _RAW if codecs.lookup(sys.stdout.encoding).name == "utf-8" else _NOT_ASCII
+    sys.stdout.write(unfit.sub(lambda match: json.dumps(match[0])[1:-1], text) + "\n")
 
 
 def note(console: Console, text: str, style: str = "dim") -> None:
