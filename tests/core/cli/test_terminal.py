@@ -288,6 +288,17 @@ def test_no_input_is_read_from_a_closed_stdin(command: str, pool: Pool) -> None:
     assert run.stderr.startswith("error: ")
 
 
+@pytest.mark.parametrize("arguments", ["ask", "ask -f - Hello?", "plan", "run -", "chat -q"])
+def test_input_that_is_no_text_is_one_line(
+    command: str, pool: Pool, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-8")
+
+    run = shell(f"printf 'caf\\351' | {command} {arguments} --pool {pool()}")
+
+    assert (run.returncode, run.stderr) == (2, "error: can't read 'stdin': it is not text in UTF-8\n")
+
+
 def shell(line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["/bin/sh", "-c", line], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

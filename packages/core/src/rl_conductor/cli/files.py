@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Collection
-from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from rl_conductor._internal.io import reading_errors
+from rl_conductor._internal.io import read_text
 from rl_conductor._internal.validation import first_field_error
+from rl_conductor.cli.streams import read_stdin
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Value
@@ -40,8 +39,7 @@ def read_workflow(name: str) -> Workflow:
 
 def _read(name: str, kind: type[V], description: str, *, extra: Collection[str] = ()) -> V:
     """Reads a value; the keys `extra`, which `--json` prints for other programs, are left out."""
-    with reading_errors(name):
-        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
+    text = read_stdin() if name == "-" else read_text(name)
     try:
         return kind.model_validate_json(_without_keys(text, extra) if extra else text)
     except ValidationError as error:

@@ -18,7 +18,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from rl_conductor._internal.formatting import parse_seconds
-from rl_conductor._internal.io import reading_errors
+from rl_conductor._internal.io import read_text, reading_errors
+from rl_conductor.cli.streams import read_stdin
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import POOL_VARIABLE, DiscoveredPool, discover, from_models, load_folder
 from rl_conductor.config.profiles import ProfileName
@@ -296,7 +297,7 @@ def build_request(
         )
     if question in (None, "-") and "-" in (files or ()):
         raise ConfigError("stdin can't be both the question and a file; pass the question as an argument")
-    text = sys.stdin.read() if question in (None, "-") else str(question)
+    text = read_stdin() if question in (None, "-") else str(question)
     if not text.strip():
         raise ConfigError("the question is empty; write a question")
     message = Message.user(text, *(_part(name) for name in files or ()))
@@ -311,8 +312,7 @@ def system_messages(system: str | None) -> tuple[Message, ...]:
 def _answer_format(schema: Path | None) -> JsonFormat | None:
     if schema is None:
         return None
-    with reading_errors(schema):
-        text = schema.read_text(encoding="utf-8-sig")
+    text = read_text(schema)
     try:
         content = json.loads(text)
     except ValueError as error:
@@ -324,7 +324,7 @@ def _answer_format(schema: Path | None) -> JsonFormat | None:
 
 def _part(name: str) -> ContentPart:
     if name == "-":
-        return _text_attachment("stdin", sys.stdin.read())
+        return _text_attachment("stdin", read_stdin())
     path = Path(name)
     with reading_errors(path):
         content = path.read_bytes()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rl_conductor._internal.io import reading_errors
 from rl_conductor.cli.output import console
 
 FAILURE = 1
@@ -76,6 +77,16 @@ def _null_device(number: int, flags: int) -> int:
         os.dup2(opened, number)
         os.close(opened)
     return number
+
+
+def read_stdin() -> str:
+    """Reads all of stdin.
+
+    Raises:
+        ConfigError: it can't be read or is not UTF-8.
+    """
+    with reading_errors("stdin"):
+        return sys.stdin.read()
 
 
 def discard_stdout() -> None:

@@ -12,6 +12,7 @@ from decimal import Decimal
 import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
+from rl_conductor._internal.io import reading_errors
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console, report
@@ -143,7 +144,7 @@ class Conversation:
 def _lines() -> Iterator[str]:
     """Reads lines from the terminal, with editing and history, or from stdin."""
     if not sys.stdin.isatty():
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), reading_errors("stdin"):
             for line in sys.stdin:
                 yield line.strip()
         return
