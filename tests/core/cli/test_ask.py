@@ -97,7 +97,13 @@ def test_system_message_and_schema_reach_the_worker_of_the_answer(
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [("{", "is no JSON: "), ("[]", "is no JSON schema: it must be an object")]
+    ("content", "reason"),
+    [
+        ("{", "is no JSON: "),
+        ("[" * 100_000 + "]" * 100_000, "is no JSON: maximum recursion depth exceeded"),
+        ("[]", "is no JSON schema: it must be an object"),
+    ],
+    ids=["broken", "too deep", "no object"],
 )
 def test_a_wrong_schema_is_named(cli: Cli, pool: Pool, tmp_path: Path, content: str, reason: str) -> None:
     schema = tmp_path / "schema.json"

@@ -103,7 +103,11 @@ def test_replay_names_what_was_changed(cli: Cli, kept: Path) -> None:
 
 
 @pytest.mark.parametrize("action", ["show", "replay"])
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "not json"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[1]", "not json", '{"a":' * 100_000 + "1" + "}" * 100_000],
+    ids=["empty", "no fields", "a list", "no JSON", "too deep"],
+)
 def test_what_is_no_trace_is_a_mistake(cli: Cli, action: str, text: str) -> None:
     result = cli("trace", action, "-", text=text)
 

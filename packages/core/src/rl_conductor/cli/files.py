@@ -47,11 +47,11 @@ def _read(name: str, kind: type[V], description: str, *, extra: Collection[str] 
 
 
 def _without_keys(text: str, keys: Collection[str]) -> str:
-    """Removes keys from the object in `text`; text that is no JSON object stays as it is."""
+    """Removes keys from the object in `text`; text that is no JSON object, or too deep a one, stays as it is."""
     try:
         content = json.loads(text)
-    except ValueError:
+        if not isinstance(content, dict):
+            return text
+        return json.dumps({key: value for key, value in content.items() if key not in keys})
+    except (ValueError, RecursionError):
         return text
-    if not isinstance(content, dict):
-        return text
-    return json.dumps({key: value for key, value in content.items() if key not in keys})

@@ -315,7 +315,7 @@ def _answer_format(schema: Path | None) -> JsonFormat | None:
     text = read_text(schema)
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{str(schema)!r} is no JSON: {error}") from error
     if not isinstance(content, dict):
         raise ConfigError(f'{str(schema)!r} is no JSON schema: it must be an object, such as {{"type": "object"}}')
