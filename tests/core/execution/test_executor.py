@@ -488,6 +488,20 @@ async def test_only_the_streamed_step_is_never_hedged() -> None:
     assert (first.text, last.text) == ("other", "slow")
 
 
+@pytest.mark.parametrize("hedges", [0, 1])
+async def test_no_reply_waits_for_the_plan_because_it_might_be_hedged(hedges: int) -> None:
+    slow, reader = ScriptedModel("slow", delay=0.03), Gated("ok", lambda _: asyncio.sleep(0))
+    bench = Bench(hedged(slow, reader), limits=Limits(hedges=hedges))
+    flow = workflow(("a", "x", ()), ("b", "reads", (0,)), ("b", "end", (1,)))
+    bench.execution.start(0, flow.steps[0])
+    bench.execution.start(1, flow.steps[1])
+
+    await asyncio.wait_for(reader.asked.wait(), SOON)
+
+    results = await bench.run(flow)
+    assert [result.text for result in results] == ["slow", "ok", "ok"]
+
+
 async def test_who_was_done_while_a_hedge_waited_for_the_plan_is_not_hedged() -> None:
     enough, other = asyncio.Event(), ScriptedModel("end")
     slow = Gated("slow", lambda _: enough.wait())

@@ -229,7 +229,7 @@ class StepRun:
         steps = {first: self.step}
         try:
             await asyncio.wait({first}, timeout=hedge_after)
-            if not first.done():
+            if self.round.hedges.remaining > 0 and await self._outlasts_planning(first):
                 await self._hedge(steps, prompt, tried)
             return await self._first_success(steps)
         finally:
@@ -237,10 +237,18 @@ class StepRun:
                 task.cancel()
             await asyncio.gather(*steps, return_exceptions=True)
 
+    async def _outlasts_planning(self, call: asyncio.Task[Completion]) -> bool:
+        """Waits for the plan, without which no other worker can be chosen, or for `call`, if that ends first."""
+        plan = asyncio.ensure_future(self.round.planned.wait())
+        try:
+            await asyncio.wait({call, plan}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            plan.cancel()
+        return not call.done()
+
     async def _hedge(self, steps: dict[asyncio.Task[Completion], Step], prompt: str, tried: set[str]) -> None:
         other = await self._fallback_step(tried)
-        late = any(task.done() for task in steps)  # the fallback worker is known only once the plan is complete
-        if other is not None and not late and self.round.hedges.remaining > 0:
+        if other is not None and self.round.hedges.remaining > 0:  # other steps may have waited for the plan, too
             self.round.hedges.remaining -= 1
             tried.add(other.worker)
             call = self._call(self.round.pool[other.worker], prompt)
