@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from email.utils import format_datetime
 
 import pytest
 
@@ -23,6 +25,7 @@ from rl_conductor.models.base import (
     arguments_of,
     checked,
     collect,
+    parse_retry_after,
     priced,
     require,
     status_error,
@@ -219,6 +222,26 @@ class Source:
                 yield number
         finally:
             self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [
+        ("7", 7, 7),
+        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3_000, 3_600),
+        (format_datetime(datetime.now() + timedelta(days=2)), 86_400, 3 * 86_400),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
+    ],
+)
+def test_when_to_try_again_is_a_number_or_a_date(header: str, least: float, most: float) -> None:
+    wait = parse_retry_after(header)
+    assert wait is not None
+    assert least <= wait <= most
+
+
+@pytest.mark.parametrize("header", [None, "", "soon", "-1", "Wed, 99 Oct 2015 07:28:00 GMT"])
+def test_what_is_no_time_to_try_again_is_none(header: str | None) -> None:
+    assert parse_retry_after(header) is None
 
 
 @pytest.mark.parametrize("limit", [None, 5.0])

@@ -255,6 +255,21 @@ async def test_milliseconds_to_wait_come_before_seconds() -> None:
         assert caught.value.retry_after == 0.25
 
 
+class Dated(OpenAIWire):
+    """Says when to try again by a date, as gateways may."""
+
+    def failure(self, scenario: str) -> Failure:
+        return replace(super().failure(scenario), headers={"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"})
+
+
+async def test_a_date_to_try_again_is_waited_for() -> None:
+    with Dated.running() as wire:
+        with pytest.raises(RateLimitError) as caught:
+            await asked(OpenAIModel("rate-limit", base_url=f"{wire.url}/v1"))
+        assert caught.value.retry_after is not None
+        assert caught.value.retry_after > 1e9
+
+
 @pytest.mark.skipif(openai.__version__ < "3", reason="openai 2 closes the connection of every stream")
 async def test_streams_keep_their_connection_for_the_next(wire: OpenAIWire) -> None:
     made = OpenAIModel("echo", base_url=f"{wire.url}/v1")

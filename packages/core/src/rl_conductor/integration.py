@@ -12,12 +12,12 @@ from rl_conductor._internal.blocking import (
     iterate_in_thread,
     stream_async_or_sync,
 )
-from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor._internal.validation import FieldError, field_errors, first_field_error
 from rl_conductor.calls.budget import Reservation
 from rl_conductor.calls.scope import current_scope
+from rl_conductor.models.base import parse_retry_after
 from rl_conductor.models.openai.wire import is_strict_schema, refusal
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
@@ -44,7 +44,7 @@ __all__ = [
     "iterate_in_thread",
     "iterate_sync",
     "parse_finish_reason",
-    "parse_seconds",
+    "parse_retry_after",
     "parts_of",
     "price_of",
     "prompt_in",

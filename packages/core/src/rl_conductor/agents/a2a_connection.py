@@ -29,7 +29,6 @@ from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH, TransportProtocol
 from a2a.utils.errors import A2AError, InternalError
 from google.protobuf.json_format import ParseError
 
-from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.agents.a2a_reply import A2AReply
 from rl_conductor.errors import BadRequestError, BadResponseError, ModelError, ModelTimeoutError, UnreachableError
 from rl_conductor.models.base import (
@@ -37,6 +36,7 @@ from rl_conductor.models.base import (
     MALFORMED_REPLY_ERRORS,
     MAX_ERROR_LENGTH,
     is_connection_lost,
+    parse_retry_after,
     status_error,
 )
 from rl_conductor.models.connections import tls_context
@@ -236,7 +236,7 @@ def _error(error: Exception, model: str) -> ModelError:
 def _http_error(error: httpx.HTTPError | ReplyLimitError, model: str) -> ModelError:
     if isinstance(error, httpx.HTTPStatusError):
         status, headers = error.response.status_code, error.response.headers
-        wait = parse_seconds(headers.get("retry-after"))
+        wait = parse_retry_after(headers.get("retry-after"))
         return status_error(f"{model}: HTTP status {status}", model=model, status=status, retry_after=wait)
     if isinstance(error, ReplyLimitError):
         return BadResponseError(f"{model}: {error}", model=model, retryable=False)

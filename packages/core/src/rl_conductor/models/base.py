@@ -11,9 +11,11 @@ import json
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
+from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -256,6 +258,20 @@ def status_error(message: str, *, model: str, status: int, retry_after: float | 
     if status < 500:
         return BadRequestError(message, model=model, status=status)
     return ModelError(message, model=model, status=status, retryable=True, retry_after=retry_after)
+
+
+def parse_retry_after(header: str | None) -> float | None:
+    """Returns the seconds to wait that a `Retry-After` header names as a number or a date; `None` if it names none."""
+    seconds = parse_seconds(header)
+    if seconds is not None or header is None:
+        return seconds
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415  slow to import, and seldom needed
+
+    try:
+        date = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return max((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 async def within(seconds: float | None, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:

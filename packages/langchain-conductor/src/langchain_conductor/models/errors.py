@@ -26,7 +26,7 @@ from rl_conductor.integration import (
     exclude_running_loop,
     find_secrets,
     is_loop_error,
-    parse_seconds,
+    parse_retry_after,
     redact_secrets,
     refusal,
 )
@@ -142,7 +142,7 @@ def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -
         wrong_loop = ModelError(f"{name} raised {type(error).__name__}: {text}", model=name, retryable=True)
         wrong_loop.min_retries = 1
         return wrong_loop
-    retry_after = parse_seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
+    retry_after = parse_retry_after(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
     status, body = getattr(error, "status_code", None), getattr(error, "body", None)
     if isinstance(status, int):
         details = {**body, "message": text} if isinstance(body, Mapping) else text

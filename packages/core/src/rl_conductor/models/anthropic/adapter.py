@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any, ClassVar, TypeAlias
 
-from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import (
     BadResponseError,
@@ -32,6 +31,7 @@ from rl_conductor.models.base import (
     Capabilities,
     checked,
     is_connection_lost,
+    parse_retry_after,
     require,
     status_error,
     within,
@@ -218,7 +218,7 @@ class AnthropicModel:
         status = error.status_code if error.status_code >= 300 else self.status_by_type.get(str(error.type), 500)
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
-        wait = parse_seconds(error.response.headers.get("retry-after"))
+        wait = parse_retry_after(error.response.headers.get("retry-after"))
         return status_error(text, model=self.name, status=status, retry_after=wait)
 
 

@@ -35,6 +35,7 @@ from rl_conductor.models.base import (
     Capabilities,
     checked,
     is_connection_lost,
+    parse_retry_after,
     require,
     status_error,
     within,
@@ -235,7 +236,7 @@ class GoogleModel:
         if status == 400 and TOO_LONG.search(text):
             return ContextLengthError(text, model=self.name, status=status)
         delay = RETRY_DELAY.search(body)
-        wait = parse_seconds(response.headers.get("retry-after")) or parse_seconds(delay and delay[1])
+        wait = parse_retry_after(response.headers.get("retry-after")) or parse_seconds(delay and delay[1])
         return status_error(text, model=self.name, status=status, retry_after=wait)
 
     def _reject_web_page(self, response: httpx2.Response) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError, UnreachableError
-from rl_conductor.models.base import Capabilities, checked, is_connection_lost, require, within
+from rl_conductor.models.base import Capabilities, checked, is_connection_lost, parse_retry_after, require, within
 from rl_conductor.models.connections import connection_settings
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url, usable_key
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
@@ -296,4 +296,4 @@ def _start(name: ReasoningStart) -> ReasoningStart:
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     milliseconds = parse_seconds(headers.get("retry-after-ms"))
-    return parse_seconds(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000
+    return parse_retry_after(headers.get("retry-after")) if milliseconds is None else milliseconds / 1000

@@ -10,7 +10,7 @@ from rl_conductor.integration import (
     exclude_running_loop,
     find_secrets,
     is_loop_error,
-    parse_seconds,
+    parse_retry_after,
     redact_secrets,
     refusal,
 )
@@ -42,7 +42,7 @@ def _status_error(error: Exception, message: str, *, model: str, status: int) ->
     """Converts a vendor's HTTP error. It is not retried, because the integration has done so."""
     body = getattr(error, "body", None)
     details = {**body, "message": message} if isinstance(body, Mapping) else message
-    retry_after = parse_seconds(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
+    retry_after = parse_retry_after(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
     converted = refusal(details, model=model, status=status, retry_after=retry_after)
     converted.retryable = False
     return converted
