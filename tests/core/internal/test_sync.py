@@ -177,6 +177,26 @@ def test_a_forked_child_starts_a_loop_of_its_own() -> None:
     assert (out, err) == ("7\n", "")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_that_a_run_forks_starts_a_loop_of_its_own() -> None:
+    process = script(
+        """
+        import warnings
+        async def seven(): return 7
+        async def fork():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+            if os.fork() == 0:
+                print(run_sync(seven()), flush=True)
+                os._exit(0)
+            os.wait()
+        run_sync(fork())
+        """
+    )
+
+    out, err = process.communicate(timeout=SOON)
+    assert (out, err) == ("7\n", "")
+
+
 # ------------------------------------------------------------------------------------ one per loop
 
 

@@ -41,7 +41,8 @@ if sys.platform != "win32":
 
 def is_background_thread() -> bool:
     """Returns whether this code runs on the background loop, on behalf of a sync caller."""
-    return threading.current_thread().name == THREAD
+    thread = threading.current_thread()
+    return thread.name == THREAD and thread is not threading.main_thread()  # as it is in a child that it forks
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
