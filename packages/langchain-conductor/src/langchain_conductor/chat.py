@@ -14,18 +14,17 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig
 
+from langchain_conductor.cache_key import cache_key
 from langchain_conductor.call_options import CallOptions
 from langchain_conductor.chat_run import ChatRun, combine_outputs
 from langchain_conductor.chat_settings import ChatConductorSettings
 from langchain_conductor.conductors import model_name
 from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, core_tool_choice, lc_tool
-from langchain_conductor.models import ChatModel
 from langchain_conductor.pool import AnyWorker
 from langchain_conductor.structured_output import Method, Schema, response_format, with_parser
-from langchain_conductor.tracing import prepare_run, untraced
+from langchain_conductor.tracing import prepare_run
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import iterate_sync, run_sync
-from rl_conductor.pool.worker import Worker
 
 DEFAULT_OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop", "reasoning_effort", "timeout")
 """Fields that are the defaults of each call's options."""
@@ -249,9 +248,11 @@ class ChatConductor(ChatConductorSettings):
         return params
 
     def _get_llm_string(self, stop: list[str] | None = None, **kwargs: Any) -> str:
-        """Builds the cache key from the workers and all settings, including those that JSON can't represent."""
-        settings = {name: _cache_key(worker) for name, worker in self.conductor.pool.items()}
-        return str(sorted({**self._identifying_params, "settings": settings, "stop": stop, **kwargs}.items()))
+        """Builds the cache key from the conductor, the settings of the answer and those of the call."""
+        settings = {**self._default_options(), "output_version": self.output_version}
+        if stop is not None:
+            settings["stop"] = stop
+        return str(sorted({**settings, "conductor": cache_key(self.conductor), **kwargs}.items()))
 
     def get_num_tokens(self, text: str) -> int:
         """Estimates the tokens of `text`, as workers have different tokenizers; `custom_get_token_ids` replaces it."""
@@ -293,8 +294,3 @@ class ChatConductor(ChatConductorSettings):
         copy = self.model_copy()
         copy._conductor, copy._run = self.conductor, run  # noqa: SLF001
         return copy
-
-
-def _cache_key(worker: Worker) -> tuple[object, ...]:
-    model = untraced(worker.model)
-    return worker.card, worker.sampling, model.cache_key if isinstance(model, ChatModel) else None

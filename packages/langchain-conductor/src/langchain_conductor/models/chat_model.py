@@ -88,8 +88,14 @@ class ChatModel:
 
     @property
     def cache_key(self) -> str:
-        """A text that distinguishes models of the same name by their settings."""
-        keys = [chat._get_llm_string(**kwargs) for chat, kwargs in find_chat_models(self.chat)]  # noqa: SLF001
+        """A text that distinguishes models of the same name by their settings, with those of the current config."""
+        keys: list[str] = []
+
+        def add_key(chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, AIMessage]:
+            keys.append(chat._get_llm_string(**kwargs))  # noqa: SLF001
+            return chat
+
+        convert_chat_models(self.chat, add_key)
         return "\n".join(keys)
 
     async def complete(self, request: Request) -> Completion:
