@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core._api import LangChainBetaWarning
 from langchain_core.caches import InMemoryCache
 from langchain_core.exceptions import OutputParserException
@@ -501,6 +502,18 @@ def test_long_conversations_are_trimmed_by_an_estimate_of_their_tokens() -> None
     assert trim_messages(history, max_tokens=20, token_counter=chat, strategy="last") == history[2:]
     exactly = conducting(custom_get_token_ids=lambda text: [ord(character) for character in text])
     assert (chat.get_num_tokens("12345"), exactly.get_num_tokens("12345")) == (2, 5)
+
+
+def test_an_agent_summarizes_by_the_length_of_the_conversation_and_not_by_the_cost_of_its_runs() -> None:
+    chat = conducting(lambda _: says("A short answer.", input_tokens=5000))
+    agent = create_agent(
+        chat, middleware=[SummarizationMiddleware(chat, trigger=("tokens", 3000), keep=("messages", 1))]
+    )
+    messages: list[Any] = []
+    for _ in range(2):
+        messages = agent.invoke({"messages": [*messages, HumanMessage("Write.")]})["messages"]
+    assert messages[-1].usage_metadata["total_tokens"] > 5000
+    assert [message.text for message in messages] == ["Write.", "A short answer."] * 2
 
 
 def test_a_rate_limiter_is_used() -> None:

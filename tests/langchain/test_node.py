@@ -225,7 +225,7 @@ def test_the_answer_has_the_same_metadata_as_the_chat_models(profile: str | None
     chat = ChatConductor(workers=pool_of(a="Done."), planner=ScriptedModel(plan((0, "tell", []))), model=profile)
     (_, answer) = around(create_conductor(chat)).invoke(QUESTION)["messages"]
     facts = {name: told for name, told in answer.response_metadata.items() if name != "conductor"}
-    assert facts == {"model_name": model, "model_provider": "conductor", "finish_reason": "stop"}
+    assert facts == {"model_name": model, "finish_reason": "stop"}
     assert Summary.model_validate(answer.response_metadata["conductor"]).rounds[0].plan.source == "planner"
 
 

@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import set_config_context
 
 from langchain_conductor.events import custom_data, write_custom
-from langchain_conductor.messages import PROVIDER, lc_reply, lc_usage
+from langchain_conductor.messages import lc_reply, lc_usage
 from langchain_conductor.models.errors import to_langchain_error
 from langchain_conductor.models.usage import disable_usage_callbacks
 from langchain_conductor.tracing import NOSTREAM_TAG, child_config, track_event
@@ -32,9 +32,12 @@ from rl_conductor.workflow.policy import Policy
 
 
 def reply_metadata(conductor: Conductor, completion: Completion, trace: Trace) -> dict[str, Any]:
-    """Builds the `usage_metadata` and `response_metadata` of the answer's `AIMessage`."""
-    model = conductor.name.partition(":")[2]
-    metadata = {"model_name": model, "model_provider": PROVIDER, "finish_reason": completion.finish_reason}
+    """Builds the `usage_metadata` and `response_metadata` of the answer's `AIMessage`.
+
+    They name no `model_provider`: LangChain would take the usage, which is that of all calls of the run, for the length
+    of the conversation.
+    """
+    metadata = {"model_name": conductor.name.partition(":")[2], "finish_reason": completion.finish_reason}
     return {
         "usage_metadata": lc_usage(completion.usage),
         "response_metadata": {**metadata, "conductor": Summary.of(trace).model_dump(mode="json")},
