@@ -47,6 +47,8 @@ PROVIDER = "conductor"
 """The provider name of a conductor in LangChain's traces."""
 TURN_STATE_KEY = "conductor"
 """The key of `TurnState` in the `additional_kwargs` of an AI message."""
+VENDOR_STATE_PREFIX = "langchain:"
+"""How the signature of reasoning begins that is the state of a LangChain model, for that model alone."""
 
 OPENAI_ROLE_KEY = "__openai_role__"
 """LangChain's key, in the `additional_kwargs` of a system message, for OpenAI's role `developer`."""
@@ -284,8 +286,8 @@ def lc_reply(message: Message, **fields: Any) -> AIMessage:
     extra: dict[str, Any] = {}
     if state != TurnState():
         extra[TURN_STATE_KEY] = state.model_dump(mode="json", exclude_none=True)
-    if reasoning:
-        extra["reasoning_content"] = "".join(part.text for part in reasoning)  # the key that LangChain reads
+    if text := "".join(part.text for part in reasoning):
+        extra["reasoning_content"] = text  # the key that LangChain reads
     return AIMessage(message.text, name=message.name, additional_kwargs=extra, **_lc_calls(message), **fields)
 
 
@@ -336,8 +338,12 @@ def _lc_call(call: ToolCall) -> LCToolCall | InvalidToolCall:
 
 def _content(message: Message) -> Any:
     """Returns plain text if there are only text parts, because not every model accepts content blocks."""
-    parts = [part for part in message.content if not isinstance(part, ReasoningPart) or part.signature]
+    parts = [part for part in message.content if not isinstance(part, ReasoningPart) or _is_block(part)]
     return message.text if all(isinstance(part, TextPart) for part in parts) else [_block(part) for part in parts]
+
+
+def _is_block(part: ReasoningPart) -> bool:
+    return bool(part.signature) and not str(part.signature).startswith(VENDOR_STATE_PREFIX)
 
 
 def _block(part: ContentPart) -> dict[str, Any]:

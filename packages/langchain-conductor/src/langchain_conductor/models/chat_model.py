@@ -13,10 +13,10 @@ from contextlib import aclosing
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable
 
-from langchain_conductor.messages import lc_messages, lc_tool, vendor_safe_name
+from langchain_conductor.messages import lc_tool, vendor_safe_name
 from langchain_conductor.models.chat_wrappers import convert_chat_models, find_chat_models
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.invocation import invoke, stream
@@ -30,6 +30,7 @@ from langchain_conductor.models.json_replies import (
 )
 from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.sampling import apply_sampling
+from langchain_conductor.models.vendor_state import messages_for
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import price_of
 from rl_conductor.models.base import Capabilities, checked, require, within
@@ -106,7 +107,7 @@ class ChatModel:
                 if isinstance(request.response_format, JsonFormat):
                     reply = await self._complete_json(request, request.response_format)
                 else:
-                    reply = await invoke(self._prepare(request), lc_messages(request.messages))
+                    reply = await invoke(self._prepare(request), self._messages(request))
         return self._to_completion(reply, request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -145,7 +146,7 @@ class ChatModel:
 
     async def _stream(self, chat: Runnable[Any, Any], request: Request) -> AsyncGenerator[Any, None]:
         with translate_errors(self.name, self.chat):
-            outputs = stream(chat, lc_messages(request.messages))
+            outputs = stream(chat, self._messages(request))
             async with aclosing(within(request.timeout, outputs)) as outputs_in_time:
                 has_chunks = False
                 try:
@@ -167,6 +168,9 @@ class ChatModel:
 
     async def aclose(self) -> None:
         """Does nothing: the connections belong to the code that created the chat model."""
+
+    def _messages(self, request: Request) -> list[BaseMessage]:
+        return messages_for(self.name, request.messages)
 
     def _prepare(self, request: Request) -> Runnable[Any, AIMessage]:
         """Applies the sampling and the tools of `request` to the chat model; they replace those bound to it."""
@@ -200,7 +204,7 @@ class ChatModel:
         if request.tools and request.tool_choice != "none":
             return await self._call_tool_or_answer_json(request, response_format)
         try:
-            output = await invoke(self._prepare_json(request, response_format), lc_messages(request.messages))
+            output = await invoke(self._prepare_json(request, response_format), self._messages(request))
         except Exception as error:
             if (output := truncated_reply(error)) is None:
                 raise
@@ -213,7 +217,7 @@ class ChatModel:
         answer = Tool(name=name, description="Gives the whole answer.", parameters=schema)
         if request.tool_choice == "auto":
             request = request.model_copy(update={"tools": (*request.tools, answer), "tool_choice": "required"})
-        reply: AIMessage = await invoke(self._prepare(request), lc_messages(request.messages))
+        reply: AIMessage = await invoke(self._prepare(request), self._messages(request))
         calls = [call for call in reply.tool_calls if call["name"] != answer.name]
         if calls:  # an answer in the same reply was written before the results of these calls were known
             return reply.model_copy(update={"tool_calls": calls})
