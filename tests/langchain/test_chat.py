@@ -516,6 +516,13 @@ def test_an_agent_summarizes_by_the_length_of_the_conversation_and_not_by_the_co
     assert [message.text for message in messages] == ["Write.", "A short answer."] * 2
 
 
+@pytest.mark.parametrize("answer", [lambda chat: chat.invoke("Hi."), lambda chat: streamed(chat.stream("Hi."))])
+def test_a_refusal_ends_with_langchains_block(answer: Callable[[ChatConductor], AIMessage]) -> None:
+    message = answer(conducting([says("I can't.").model_copy(update={"finish_reason": "content_filter"})]))
+    assert message.content[-1] == {"type": "refusal", "refusal": "I can't."}
+    assert message.text == "I can't."
+
+
 def test_a_rate_limiter_is_used() -> None:
     limiter = InMemoryRateLimiter(requests_per_second=1000, max_bucket_size=10)
     limiter.available_tokens = 10

@@ -144,6 +144,13 @@ def test_a_refusal_in_a_block_of_its_own_is_the_text_of_the_reply() -> None:
     assert (completion.text, completion.finish_reason) == ("I can't.", "content_filter")
 
 
+def test_the_explanation_of_anthropics_refusal_is_the_text_of_the_reply() -> None:
+    details = {"type": "refusal", "explanation": "I can't."}
+    refusal = AIMessage("", response_metadata={"stop_reason": "refusal", "stop_details": details})
+    completion = core_completion(refusal, model="m", price=None)
+    assert (completion.text, completion.finish_reason) == ("I can't.", "content_filter")
+
+
 def test_thoughts_are_kept_apart_from_the_answer() -> None:
     blocks: list[str | dict[Any, Any]] = [
         {"type": "thinking", "thinking": "Hm.", "signature": "s"},

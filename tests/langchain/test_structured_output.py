@@ -8,7 +8,9 @@ from typing import Any
 import openai
 import pytest
 from langchain_anthropic import ChatAnthropic
+from langchain_core import exceptions
 from langchain_core.exceptions import OutputParserException
+from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -16,10 +18,15 @@ from typing_extensions import TypedDict
 from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor
+from langchain_conductor.models.json_replies import json_reply
 from rl_conductor import RunError, ScriptedModel, model
 from rl_conductor.integration import run_sync
+from rl_conductor.types import JsonFormat
 
 from .vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, Vendor
+
+REFUSED = getattr(exceptions, "ModelRefusalError", OutputParserException)
+"""LangChain's error for refusals; before langchain-core 1.7.5 it was that of any parser."""
 
 
 class Place(BaseModel):
@@ -120,8 +127,20 @@ def test_a_refusal_is_the_raw_message(make_worker: Callable[[str], Any], method:
     chat = conductor(make_worker("refusing")).with_structured_output(Place, method=method, include_raw=True)
     output: Any = chat.invoke(QUESTION)
     assert output["parsed"] is None
-    assert output["raw"].content == REFUSAL
+    assert output["raw"].text == REFUSAL
     assert output["raw"].response_metadata["finish_reason"] == "content_filter"
+    assert isinstance(output["parsing_error"], REFUSED)
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+def test_a_refusal_is_langchains_error(make_worker: Callable[[str], Any], method: Any) -> None:
+    with pytest.raises(REFUSED, match=REFUSAL):
+        conductor(make_worker("refusing")).with_structured_output(Place, method=method).invoke(QUESTION)
+
+
+def test_a_refusal_without_a_text_is_not_taken_for_broken_json() -> None:
+    refusal = AIMessage("", response_metadata={"stop_reason": "refusal"})
+    assert json_reply(refusal, JsonFormat(), model="m", price=None) is refusal
 
 
 def test_the_response_format_may_be_a_pydantic_class(worker: Any, vendor: Vendor) -> None:

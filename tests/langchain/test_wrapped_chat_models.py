@@ -111,7 +111,7 @@ def test_its_errors_are_langchains(vendor: Vendor) -> None:
 
 def test_the_text_of_a_refusal_is_the_answer(vendor: Vendor) -> None:
     reply = conductor(openai_model(vendor, "refusing")).invoke("hi")
-    assert (reply.content, reply.response_metadata["finish_reason"]) == (REFUSAL, "content_filter")
+    assert (reply.text, reply.response_metadata["finish_reason"]) == (REFUSAL, "content_filter")
 
 
 def test_settings_reach_it_and_its_tokens_are_streamed(vendor: Vendor, wrapped: Any) -> None:

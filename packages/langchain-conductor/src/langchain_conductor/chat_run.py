@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.callbacks import BaseRunManager, adispatch_custom_event
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableConfig
@@ -31,8 +31,16 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
 
-def reply_metadata(conductor: Conductor, completion: Completion, trace: Trace) -> dict[str, Any]:
-    """Builds the `usage_metadata` and `response_metadata` of the answer's `AIMessage`.
+def answer_message(conductor: Conductor, trace: Trace) -> AIMessage:
+    """Converts the answer of a run."""
+    completion = trace.completion
+    assert completion is not None
+    is_refusal = completion.finish_reason == "content_filter"
+    return lc_reply(completion.message, is_refusal=is_refusal, **_metadata(conductor, completion, trace))
+
+
+def _metadata(conductor: Conductor, completion: Completion, trace: Trace) -> dict[str, Any]:
+    """Builds the `usage_metadata` and `response_metadata` of the answer.
 
     They name no `model_provider`: LangChain would take the usage, which is that of all calls of the run, for the length
     of the conversation.
@@ -91,7 +99,7 @@ class ChatRun:
             traces = [event.trace async for event in events if isinstance(event, Finished)]
         completion = traces[0].completion
         assert completion is not None
-        message = lc_reply(completion.message, **reply_metadata(self.conductor, completion, traces[0]))
+        message = answer_message(self.conductor, traces[0])
         metadata = message.response_metadata
         output = {"token_usage": token_usage(completion.usage), "model_name": metadata["model_name"]}
         return ChatResult(generations=[ChatGeneration(message=message)], llm_output=output)
@@ -114,12 +122,15 @@ class ChatRun:
             tool_call_chunk(name=call.name, args=call.arguments or "{}", id=call.id, index=index)
             for index, call in enumerate(completion.message.tool_calls)
         ]
+        answer = answer_message(self.conductor, trace)
+        refusal: Any = [block for block in answer.content if isinstance(block, dict) and block["type"] == "refusal"]
         return AIMessageChunk(
-            content="",
-            additional_kwargs=lc_reply(completion.message).additional_kwargs,
+            content=refusal or "",
+            additional_kwargs=answer.additional_kwargs,
             tool_call_chunks=calls,
             chunk_position="last",
-            **reply_metadata(self.conductor, completion, trace),
+            usage_metadata=answer.usage_metadata,
+            response_metadata=answer.response_metadata,
         )
 
     async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:

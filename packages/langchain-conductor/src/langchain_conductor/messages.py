@@ -278,8 +278,11 @@ def lc_message(message: Message) -> BaseMessage:
             return AIMessage(content, name=message.name, **_lc_calls(message))
 
 
-def lc_reply(message: Message, **fields: Any) -> AIMessage:
-    """Converts the Conductor's answer for the caller; `fields` are additional ones of the `AIMessage`."""
+def lc_reply(message: Message, *, is_refusal: bool = False, **fields: Any) -> AIMessage:
+    """Converts the Conductor's answer for the caller; `fields` are additional ones of the `AIMessage`.
+
+    After the text of a refusal comes LangChain's block for refusals, which middleware and parsers recognise.
+    """
     reasoning = tuple(part for part in message.content if isinstance(part, ReasoningPart))
     signed = tuple(part for part in reasoning if part.signature)
     state = TurnState(continuation=message.continuation, reasoning=signed)
@@ -288,7 +291,10 @@ def lc_reply(message: Message, **fields: Any) -> AIMessage:
         extra[TURN_STATE_KEY] = state.model_dump(mode="json", exclude_none=True)
     if text := "".join(part.text for part in reasoning):
         extra["reasoning_content"] = text  # the key that LangChain reads
-    return AIMessage(message.text, name=message.name, additional_kwargs=extra, **_lc_calls(message), **fields)
+    content: Any = message.text
+    if is_refusal:
+        content = [{"type": "text", "text": content}, {"type": "refusal", "refusal": content}]
+    return AIMessage(content, name=message.name, additional_kwargs=extra, **_lc_calls(message), **fields)
 
 
 def lc_usage(usage: Usage) -> UsageMetadata:

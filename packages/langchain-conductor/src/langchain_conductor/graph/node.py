@@ -21,12 +21,12 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from langchain_conductor.call_defaults import CallDefaults
-from langchain_conductor.chat_run import reply_metadata
+from langchain_conductor.chat_run import answer_message
 from langchain_conductor.conductors import ConductorSource, to_conductor
 from langchain_conductor.events import custom_data, write_custom
 from langchain_conductor.graph.plan_review import Edit, Reject, Respond, rejection_message, request_decision
 from langchain_conductor.graph.step_graph import RESULTS, AsyncNode, Graph, Update, build_step_graph, read_results
-from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_reply
+from langchain_conductor.messages import AnyTool, core_messages, core_tool
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.tracing import hide_tokens, track_event, untraced
 from rl_conductor import Conductor, ConfigError, Trace
@@ -202,8 +202,7 @@ class _Node:
         return Command(goto=END, update={self.output_key: output, ROUNDS: [], REJECTIONS: [], SECONDS: 0.0})
 
     def _reply(self, trace: Trace) -> AIMessage:
-        assert trace.completion is not None
-        reply = lc_reply(trace.completion.message, **reply_metadata(self.conductor, trace.completion, trace))
+        reply = answer_message(self.conductor, trace)
         return reply.model_copy(update={"name": self.message_name}) if self.message_name else reply
 
     def _stepwise(self, state: Update, record: PlanRecord) -> Stepwise:

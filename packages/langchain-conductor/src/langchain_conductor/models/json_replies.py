@@ -75,7 +75,7 @@ def json_reply(output: Any, response_format: JsonFormat, *, model: str, price: P
             raise BadResponseError(f"{model}: the reply is not the requested JSON: it does not match", model=model)
         return AIMessage(_dump(output))
     assert isinstance(output, AIMessage)
-    if refusal_text(output):
+    if refusal_text(output) or finish_reason(output) == "content_filter":
         return output
     if finish_reason(output) == "length":  # LangChain's parser would close the open brackets
         return with_text(output, _raw_json(output))

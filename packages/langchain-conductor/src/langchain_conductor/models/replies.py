@@ -16,6 +16,8 @@ from rl_conductor.types import Completion, FinishReason, Price, TextPart, Usage
 
 REFUSAL = "refusal"
 """The key of a refusal in the `additional_kwargs` of an AI message, and the type of a block with one."""
+REFUSAL_DETAILS = "stop_details"
+"""The key in the `response_metadata` of Anthropic's replies."""
 
 FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 """Where vendors' packages store why a reply ended; OpenAI's Responses API has a `status` instead."""
@@ -52,9 +54,12 @@ def reply_usage(message: AIMessage, price: Price | None) -> Usage:
 
 
 def refusal_text(message: AIMessage) -> str:
-    """Returns the text with which OpenAI's models refuse a request, and which is not part of the content."""
+    """Returns the text of a refusal, which is not part of the text of OpenAI's and Anthropic's replies."""
     if isinstance(refusal := message.additional_kwargs.get(REFUSAL), str):
         return refusal
+    details = message.response_metadata.get(REFUSAL_DETAILS)
+    if isinstance(details, Mapping) and isinstance(explanation := details.get("explanation"), str):
+        return explanation
     blocks = [block for block in message.content if isinstance(block, dict) and block.get("type") == REFUSAL]
     return "".join(str(block.get(REFUSAL) or "") for block in blocks)
 
