@@ -25,28 +25,27 @@ from rl_conductor.models.base import Model
 from rl_conductor.plan_text.forms import Form, Plan
 from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_constraint
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
-from rl_conductor.plan_text.parser import completed_steps, parse
+from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.domain import Domain
-from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, ReadyStep, read_plan
+from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, read_plan
 from rl_conductor.planning.prompts import Rejection, Wording, planner_messages, rejection_messages
+from rl_conductor.planning.stream_watcher import StreamWatcher
 from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
-from rl_conductor.trace.events import PlanDelta, PlanRejected, PlanStarted
+from rl_conductor.trace.events import PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlannerSetup, PlanRecord
 from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Roster, Sampling
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import PLAN_TOKENS, raised_max_tokens
-from rl_conductor.workflow.workflow import PlanSpace, Step
+from rl_conductor.workflow.workflow import PlanSpace
 
 log = logging.getLogger("rl_conductor")
 
 PLANNING_SHARE = 0.5
 """Share of the remaining time that planning a round may take, all samples together; the rest is for the steps."""
-MAX_EARLY_PARSES = 100
-"""Maximum number of times that the unfinished text of one plan is parsed for steps that can start early."""
 RESAMPLING_TEMPERATURE = 0.7
 """Temperature of every sample after the first of a greedy planner, which would repeat the same plan otherwise."""
 
@@ -286,7 +285,7 @@ class _Sampler:
         self.deadline = plan_request.run.deadline_after(PLANNING_SHARE)
         for sample in range(self.planner.samples):
             thinks_first = self.planner.model.capabilities.reasoning_start == "inside"
-            watcher = _StreamWatcher(plan_request, self.planner.plan_form, send, thinks_first)
+            watcher = StreamWatcher(plan_request, self.planner.plan_form, send, thinks_first)
             try:
                 return await self._sample(sample, watcher)
             except ConductorError as error:
@@ -299,7 +298,7 @@ class _Sampler:
         record = self.shortened or PlanRecord(source="fallback", form=self.planner.plan_form)
         return record.model_copy(update={"errors": tuple(plan_request.errors), "calls": tuple(plan_request.calls)})
 
-    async def _sample(self, sample: int, watcher: _StreamWatcher) -> PlanRecord:
+    async def _sample(self, sample: int, watcher: StreamWatcher) -> PlanRecord:
         messages, run = self.prompt, self.plan_request.run
         if self.rejection is not None:
             messages = (*messages, *rejection_messages(self.rejection, key=run.fence_key))
@@ -345,7 +344,7 @@ class _Sampler:
             calls=tuple(self.plan_request.calls),
         )
 
-    def _should_resample(self, error: ConductorError, watcher: _StreamWatcher) -> bool:
+    def _should_resample(self, error: ConductorError, watcher: StreamWatcher) -> bool:
         """Returns whether another sample can help: after an invalid plan or an interrupted stream.
 
         A call that failed before its first token was already retried.
@@ -370,40 +369,3 @@ def _log_unconstrained(planner: str, reason: str) -> None:
 def _may_be_truncated(plan: Plan) -> bool:
     """Returns whether a text that reached the token limit may have ended before the last step of its plan."""
     return plan.form in ("rows", "lines") or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
-
-
-@dataclass
-class _StreamWatcher:
-    """Emits the deltas of a streamed plan, and sends each step as soon as the next one begins, except in `lists`."""
-
-    plan_request: PlanRequest
-    form: Form
-    send: Callable[[PlanItem], None]
-    thinks_first: bool = False
-    """Whether replies begin inside of a thinking block."""
-    pieces: list[str] = field(default_factory=list)
-    sent_steps: int = 0
-    parses: int = 0
-
-    def __post_init__(self) -> None:
-        self._has_listener = self.plan_request.run.has_listener
-
-    def feed(self, delta: str) -> None:
-        """Processes the next text delta. When a step may begin in it, the ones before are complete."""
-        if self._has_listener:
-            self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
-        if self.form == "rows":
-            begins_step = "\n[" in "".join(self.pieces[-1:])[-1:] + delta
-        else:
-            begins_step = self.form != "lists" and "{" in delta  # in `lists`, no step is complete before the end
-        self.pieces.append(delta)
-        if begins_step and self.parses < MAX_EARLY_PARSES:
-            self.parses += 1
-            text, space = "".join(self.pieces), self.plan_request.space
-            self._send_steps(completed_steps(text, space, self.form, thinks_first=self.thinks_first))
-
-    def _send_steps(self, steps: Sequence[Step]) -> None:
-        """Sends the steps that were not sent before."""
-        for step in steps[self.sent_steps :]:
-            self.send(ReadyStep(self.sent_steps, step))
-            self.sent_steps += 1
