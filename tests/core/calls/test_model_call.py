@@ -31,7 +31,8 @@ from rl_conductor.models import Model
 from rl_conductor.models.base import collect
 from rl_conductor.models.reply_size import max_reply_chars
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.trace.trace import Call, fingerprint
+from rl_conductor.trace.fingerprint import fingerprint
+from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Delta, ImagePart, Message, Price, Request, Sampling, Tool, ToolCall, Usage
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, DEFAULT_REPLY_CHARS, Limits, upper_bound
 

@@ -7,12 +7,12 @@ from itertools import zip_longest
 
 from rl_conductor.replay.recording import CANCELLED
 from rl_conductor.text.delimiters import strip_nonces
+from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.trace import (
     Call,
     Round,
     StepResult,
     Trace,
-    fingerprint,
 )
 
 CONTEXT_CHARS = 40

@@ -16,12 +16,12 @@ from rl_conductor.errors import (
     OutputLimitError,
 )
 from rl_conductor.models.base import Capabilities
+from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.trace import (
     Call,
     PlannerSetup,
     Trace,
     WorkerSetup,
-    fingerprint,
 )
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 

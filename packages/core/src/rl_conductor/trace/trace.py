@@ -6,13 +6,11 @@ terminal, replay, rewards) are computed from it alone. Pure.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
-from pydantic_core import to_json
 
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
@@ -38,12 +36,6 @@ from rl_conductor.workflow.workflow import AccessMode, Step, Workflow
 
 CallOutcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
 """How a call ended; `refused` means that a limit, or the model's context length, stopped it before it was sent."""
-
-
-def fingerprint(request: Request) -> str:
-    """Computes the SHA-256 of a request without its timeout, in hex; it identifies a prompt without revealing it."""
-    # The JSON of `model_dump_json`, which takes twice as long.
-    return hashlib.sha256(to_json(request, exclude={"timeout"}, inf_nan_mode="null")).hexdigest()
 
 
 class Charge(Value):
