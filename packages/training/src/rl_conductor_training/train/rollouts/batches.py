@@ -6,17 +6,24 @@ question has a group for each of its rounds, one after the other.
 
 from __future__ import annotations
 
+import random
+from math import gcd
+
 from rl_conductor.errors import ConfigError
 from rl_conductor_training.train.config import TrainConfig
 
 
 def count_rounds(config: TrainConfig, index: int) -> int:
-    """Counts the rounds of the prompt instance `index`; those with two are spread evenly over a step."""
-    position = index % config.grpo.questions
-    before, after = (
-        count * config.second_round_questions // config.grpo.questions for count in (position, position + 1)
-    )
-    return 1 + after - before
+    """Counts the rounds of the prompt instance `index`.
+
+    Those with two are spread evenly over a step: its questions form the smallest blocks with the same number of them,
+    and their positions in a block are random, so that not always the same question of a contrast set gets two.
+    """
+    questions, second_rounds = config.grpo.questions, config.second_round_questions
+    blocks = gcd(questions, second_rounds)
+    block, position = divmod(index, questions // blocks)
+    rng = random.Random(f"{config.seed} second rounds {block}")  # noqa: S311
+    return 1 + (position in rng.sample(range(questions // blocks), second_rounds // blocks))
 
 
 def accumulation_steps(config: TrainConfig, processes: int) -> int:
