@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from rl_conductor import ScriptedModel, Worker
+from rl_conductor._internal.imports import import_object
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool_file import WorkerEntry
+from rl_conductor_training.learn.workspace import open_workspace
 from rl_conductor_training.workers.coder import CoderModel
 from rl_conductor_training.workers.source import ReplyCache, cache_version
 
@@ -31,3 +35,29 @@ def test_only_options_that_affect_replies_are_part_of_the_version() -> None:
 
     assert version(engine="a", threads=1, parallel=1) == version(engine="b") == ""
     assert version(context=2048) != version(context=1024)
+
+
+FUNCTION = """def answer(subtask):
+    return {!r}
+"""
+
+
+def test_cached_replies_of_a_python_function_depend_on_its_module_and_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    one, two = tmp_path / "worker_one.py", tmp_path / "worker_two.py"
+    for file in (one, two):
+        file.write_text(FUNCTION.format("yes"))
+
+    def versions() -> tuple[str, str]:
+        return (
+            cache_version(WorkerEntry(model="worker_one:answer")),
+            open_workspace({"worker": import_object("worker_one:answer")}, None, tmp_path).workers["worker"],
+        )
+
+    before = versions()
+    assert versions() == before
+    assert cache_version(WorkerEntry(model="worker_two:answer")) != before[0]
+    one.write_text(FUNCTION.format("no"))
+    assert all(after != version for after, version in zip(versions(), before, strict=True))

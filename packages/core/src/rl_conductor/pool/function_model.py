@@ -46,7 +46,7 @@ class FunctionModel:
         inner = function.func if isinstance(function, partial) else function
         self.name = f"function:{getattr(inner, '__name__', type(inner).__name__)}"
         self.description = " ".join((inspect.getdoc(inner) or "").split("\n\n")[0].split())
-        self._function = function
+        self.function = function
         self._signature = _read_signature(function, self.name)
 
     @property
@@ -62,8 +62,8 @@ class FunctionModel:
         """
         require(self, request)
         arguments, keywords = self._signature.bind(request)
-        call = partial(self._function, *arguments, **keywords)
-        result = await (call() if _is_async(self._function) else in_thread(call))
+        call = partial(self.function, *arguments, **keywords)
+        result = await (call() if _is_async(self.function) else in_thread(call))
         if isinstance(result, Awaitable):
             result = await result
         text = result if isinstance(result, str) else to_json(result, fallback=str).decode()

@@ -132,10 +132,15 @@ class ModelEntry(_Entry):
         return self.model_copy(update={"model": f"{provider}:{folder / path}"}) if provider == "conductor" else self
 
 
+def is_import_path(name: str) -> bool:
+    """Returns whether the name of a model is `module:Class`, and not `provider:model`."""
+    provider, _, attribute = name.partition(":")
+    return provider not in PROVIDERS and attribute.isidentifier() and provider not in providers()
+
+
 def _create_model(name: str, options: Mapping[str, Any]) -> Model:
     """Creates the model `provider:name`, or an instance of the class `module:Class`."""
-    provider, _, attribute = name.partition(":")
-    if provider in PROVIDERS or not attribute.isidentifier() or provider in providers():
+    if not is_import_path(name):
         return model(name, **options)
     try:
         model_class = import_object(name)

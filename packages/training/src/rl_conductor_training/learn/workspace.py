@@ -27,7 +27,7 @@ from rl_conductor_training.learn.record import LearnRecord
 from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import add_call_seconds
 from rl_conductor_training.workers.compact import CompactModel
-from rl_conductor_training.workers.source import cache_version
+from rl_conductor_training.workers.source import cache_version, code_version
 
 REPLIES_FILE = "replies.sqlite"
 
@@ -94,12 +94,19 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
         planner, access = planner or discovered.planner, discovered.access
         pool = discovered.pool
     workers = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
+    versions = versions or _function_versions(workers)
     planner = planner or Planner.from_pool(workers)
     path = folder / REPLIES_FILE
     cached = WorkerPool(_cache_worker(worker, path, versions.get(name, "")) for name, worker in workers.items())
     planner = replace(planner, model=CachedModel(planner.model, path, version="planner", on_reply=add_call_seconds))
     conductor = Conductor(planner, cached, access=access, keep_prompts=False)
     return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
+
+
+def _function_versions(pool: WorkerPool) -> dict[str, str]:
+    """Returns the versions of the workers that are Python functions, whose names don't identify their code."""
+    models = {name: worker.model for name, worker in pool.items()}
+    return {name: code_version(model.function) for name, model in models.items() if isinstance(model, FunctionModel)}
 
 
 def _cache_worker(worker: Worker, path: Path, version: str) -> Worker:

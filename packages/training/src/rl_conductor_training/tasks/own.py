@@ -25,7 +25,7 @@ def own_task_loader(path: str) -> Callable[..., Task]:
         ConfigError: it can't be imported, or is neither a task nor a function.
     """
     target = import_object(path)
-    source = _hash_source(path.partition(":")[0])
+    source = hash_source(path.partition(":")[0])
     if isinstance(target, Task):
         return lambda: _with_source(target, source)
     if not callable(target) or isinstance(target, type):
@@ -43,8 +43,9 @@ def own_task_loader(path: str) -> Callable[..., Task]:
     return load
 
 
-def _hash_source(module: str) -> str:
-    file = getattr(sys.modules[module], "__file__", None)
+def hash_source(module: str) -> str:
+    """Hashes the file of an imported module, 16 hex digits; empty for a module without a file."""
+    file = getattr(sys.modules.get(module), "__file__", None)
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rl_conductor._internal.imports import import_object
 from rl_conductor.agents import DelegatingModel
 from rl_conductor.models import Model, model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.pool_file import ModelEntry, PoolFile, WorkerEntry, read_pool_file
+from rl_conductor.pool.pool_file import ModelEntry, PoolFile, WorkerEntry, is_import_path, read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor_training.tasks.composite.islands import islands
+from rl_conductor_training.tasks.own import hash_source
 from rl_conductor_training.tasks.retrieval import PassageIndex
 from rl_conductor_training.workers.small import SMALL_MODEL, small_pool
 
@@ -124,7 +128,7 @@ class ReplyCache:
 
 
 def cache_version(entry: ModelEntry) -> str:
-    """Serialises all that affects replies besides the model's name: options, and size and time of its files."""
+    """Serialises all that affects replies besides the model's name: options, size and time of its files, its code."""
     options = {name: value for name, value in entry.options.items() if name not in (*SPEED_OPTIONS, BASE_OPTIONS)}
     base_options = entry.options.get(BASE_OPTIONS, {})
     options |= {f"base {name}": value for name, value in base_options.items() if name not in SPEED_OPTIONS}
@@ -132,7 +136,16 @@ def cache_version(entry: ModelEntry) -> str:
     stats = {name: Path(name).stat() for name in paths if Path(name).is_file()}
     stamps: dict[str, Any] = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
     stamps |= _adapter_hash(entry.model)
+    if is_import_path(entry.model):
+        stamps[entry.model] = code_version(import_object(entry.model))
     return json.dumps([options, stamps], sort_keys=True) if options or stamps else ""
+
+
+def code_version(code: Callable[..., Any]) -> str:
+    """Returns the name of a function or class that a user wrote, with its module and a hash of the module's source."""
+    target = code.func if isinstance(code, partial) else code
+    name = getattr(target, "__qualname__", type(target).__qualname__)
+    return f"{target.__module__}:{name} {hash_source(target.__module__)}"
 
 
 def _adapter_hash(name: str) -> dict[str, str]:
