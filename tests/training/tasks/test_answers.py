@@ -9,6 +9,7 @@ from rl_conductor_training.tasks.scorers.answers import (
     extract_choice,
     extract_final_answer,
     extract_last_number,
+    join_digit_groups,
     normalize_text,
     number_to_words,
     numbers_match,
@@ -52,6 +53,12 @@ def test_extract_final_answer_returns_the_announced_answer(text: str, expected: 
         ("-2.50", "-2.50"),
         ("about 1e3.", "1000"),
         ("in 1999, 12", "12"),
+        ("x \N{MINUS SIGN} 3 is \N{MINUS SIGN}7", "-7"),
+        (".5", "0.5"),
+        ("is -.5.", "-0.5"),
+        ("section 3.5.2", "2"),
+        ("1\N{NARROW NO-BREAK SPACE}204\N{NO-BREAK SPACE}000.5", "1204000.5"),
+        ("117 117", "117"),
         ("none", None),
         ("1e999999999999999999999", None),
         ("1e9999999", None),
@@ -94,6 +101,24 @@ def test_normalize_text_ignores_case_and_punctuation_at_the_ends() -> None:
     assert normalize_text(".5") != normalize_text("5.")
 
 
+def test_normalize_text_ignores_the_encoding_of_accents() -> None:
+    assert normalize_text("caf\N{LATIN SMALL LETTER E WITH ACUTE}") == normalize_text("Cafe\N{COMBINING ACUTE ACCENT}")
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        ("1 000 000", "1000000"),
+        ("$12 000.50.", "$12000.50."),
+        ("1 000 of 2 000", "1 000 of 2 000"),
+        ("10 000 0", "10 000 0"),
+        ("12 3456", "12 3456"),
+    ],
+)
+def test_join_digit_groups_joins_the_thousands_of_a_single_number(text: str, joined: str) -> None:
+    assert join_digit_groups(text) == joined
+
+
 def test_numbers_match_within_a_relative_tolerance() -> None:
     assert numbers_match(Decimal(100), Decimal("100.00001"))
     assert not numbers_match(Decimal(100), Decimal(101))
@@ -126,10 +151,11 @@ LONG = 200_000
         "answer" + "(" * LONG + "!",
         "\\boxed{" * LONG,
         "1" + ",111" * LONG,
+        "1" + " 111" * LONG + "1",
         "1e" * LONG,
         "\\text{" * LONG,
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_answers_are_extracted_in_linear_time(text: str) -> None:
     """Where it were quadratic, it would take minutes and be timed out."""
@@ -137,3 +163,4 @@ def test_answers_are_extracted_in_linear_time(text: str) -> None:
     extract_last_number(text)
     extract_choice(text, "ABCD")
     normalize_text(text)
+    join_digit_groups(text)

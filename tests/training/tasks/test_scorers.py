@@ -45,6 +45,10 @@ async def test_numeric(reply: str, extracted: str | None, right: bool) -> None:
     assert (score.answer, score.right) == (extracted, right)
 
 
+async def test_numeric_reads_blanks_between_thousands() -> None:
+    assert (await numeric(sample("-1200"), "Two numbers, 7 and 5.\nAnswer: -1 200 km")).right
+
+
 async def test_numeric_takes_a_tolerance() -> None:
     assert (await numeric(sample("100", tolerance=0.05), "104")).right
     assert not (await numeric(sample("100", tolerance=0.05), "106")).right

@@ -6,9 +6,16 @@ The extracted answer is kept in the `Score`, so that a wrong grade can be seen.
 from __future__ import annotations
 
 import re
+import unicodedata
 from decimal import Decimal, InvalidOperation
 
-_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_MINUS_SIGN = "\N{MINUS SIGN}"
+_THIN_BLANKS = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
+_NUMBER = re.compile(
+    rf"[-+{_MINUS_SIGN}]?(?:(?:\d{{1,3}}(?:[,{_THIN_BLANKS}]\d{{3}})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)(?:[eE][-+]?\d+)?"
+)
+_DIGIT_GROUPS = re.compile(r"\D*\d{1,3}(?: \d{3})+(?:\.\d+)?\D*")
+_TO_ASCII = str.maketrans(_MINUS_SIGN, "-", f",{_THIN_BLANKS}")
 # Possessive, since a reply may hold thousands of blanks after "answer" and must not make us try every split of them.
 _FINAL = re.compile(r"answer\s*+(?:is|:)[\s:*]*+(.+)", re.IGNORECASE)
 _MAX_DIGITS = 100_000
@@ -67,10 +74,15 @@ def extract_last_number(text: str) -> Decimal | None:
     if not numbers:
         return None
     try:
-        number = Decimal(numbers[-1].replace(",", ""))
+        number = Decimal(numbers[-1].translate(_TO_ASCII))
     except InvalidOperation:  # an exponent beyond the range of Decimal
         return None
     return number if number.adjusted() < _MAX_DIGITS else None
+
+
+def join_digit_groups(text: str) -> str:
+    """Removes the blanks of a text whose only number has them between its thousands, as in `1 000 000 km`."""
+    return text.replace(" ", "") if _DIGIT_GROUPS.fullmatch(text) else text
 
 
 def extract_choice(text: str, letters: str) -> str | None:
@@ -105,8 +117,11 @@ def _choice_pattern(letters: str) -> re.Pattern[str]:
 
 
 def normalize_text(text: str) -> str:
-    """Removes case, punctuation at the ends and repeated blanks; the point of `.5` is part of the number."""
-    words = " ".join(text.lower().split()).rstrip(_EDGE_PUNCTUATION)
+    """Removes case, punctuation at the ends, repeated blanks and other encodings of accents.
+
+    The point of `.5` is part of the number.
+    """
+    words = " ".join(unicodedata.normalize("NFC", text.lower()).split()).rstrip(_EDGE_PUNCTUATION)
     bare = words.lstrip(_EDGE_PUNCTUATION)
     point = "." if bare[:1].isdigit() and words.removesuffix(bare).endswith(".") else ""
     return point + bare

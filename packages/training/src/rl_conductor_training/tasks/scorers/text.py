@@ -12,6 +12,7 @@ from rl_conductor_training.tasks.scorers.answers import (
     extract_choice,
     extract_final_answer,
     extract_last_number,
+    join_digit_groups,
     normalize_text,
     numbers_match,
 )
@@ -30,7 +31,7 @@ async def exact(sample: Sample, text: str) -> Score:
 
 async def numeric(sample: Sample, text: str) -> Score:
     """Compares the last number of the announced answer, else of the reply, within `details["tolerance"]`."""
-    number = extract_last_number(extract_final_answer(text))
+    number = extract_last_number(join_digit_groups(extract_final_answer(text)))
     number = extract_last_number(text) if number is None else number
     tolerance = float(sample.details.get("tolerance", 1e-6))
     is_right = number is not None and numbers_match(
