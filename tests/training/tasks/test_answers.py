@@ -8,6 +8,7 @@ from rl_conductor_training.tasks.scorers.answers import (
     extract_boxed,
     extract_choice,
     extract_final_answer,
+    extract_final_lines,
     extract_last_number,
     join_digit_groups,
     normalize_text,
@@ -160,6 +161,7 @@ LONG = 200_000
 def test_answers_are_extracted_in_linear_time(text: str) -> None:
     """Where it were quadratic, it would take minutes and be timed out."""
     extract_final_answer(text)
+    extract_final_lines(text)
     extract_last_number(text)
     extract_choice(text, "ABCD")
     normalize_text(text)

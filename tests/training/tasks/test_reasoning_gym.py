@@ -17,6 +17,16 @@ async def test_a_generated_set_is_scored_by_its_own_checker() -> None:
     assert not (await task.score(first, "Answer: junk")).right
 
 
+@pytest.mark.parametrize("name", ["mini_sudoku", "futoshiki", "tower_of_hanoi"])
+async def test_an_answer_of_several_lines_is_scored_whole(name: str) -> None:
+    task = load_task(f"reasoning-gym:{name}", size=1)
+    grid = task.samples[0].answer
+    for reply in (f"My answer: hm.\nAnswer: {grid}", f"**Answer:**\n\n```\n{grid}\n```", grid, f"\\boxed{{{grid}}}"):
+        assert (await task.score(task.samples[0], reply)).right, reply
+    first_line = grid.partition("\n")[0]
+    assert not (await task.score(task.samples[0], f"{grid}\nAnswer: {first_line}")).right
+
+
 async def test_junk_is_wrong_even_if_the_checker_raises_or_gives_a_partial_score() -> None:
     for name in ("prime_factorization", "products", "gcd"):
         task = load_task(f"reasoning-gym:{name}", size=1)

@@ -7,16 +7,19 @@ count as wrong, because some checkers give them to junk.
 from __future__ import annotations
 
 import json
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Score, Task, compared, wrong
-from rl_conductor_training.tasks.scorers.answers import extract_final_answer
+from rl_conductor_training.tasks.scorers.answers import extract_final_answer, extract_final_lines
 from rl_conductor_training.tasks.scorers.checker_process import CheckerProcess
 
 JUNK = "the quick brown fox"
 ASK = '{question}\n\nEnd your reply with a line that begins with "Answer: ".'
+ASK_LINES = '{question}\n\nEnd your reply with the line "Answer:" and your answer below it.'
+"""For sets with answers of several lines, such as grids."""
 
 _checker = CheckerProcess("rl_conductor_training.tasks.datasets.reasoning_gym:score_answer")
 
@@ -41,22 +44,24 @@ def reasoning_gym(name: str, *, size: int = 100, seed: int = 0, **config: Any) -
         raise ConfigError(f"reasoning-gym's {name!r} generates other questions each time; use another set")
     if _score_of_junk(name, options) >= 1:
         raise ConfigError(f"reasoning-gym's {name!r} accepts any reply; use another set")
+    has_lines = any("\n" in str(entry["answer"]) for entry in entries)
+    ask, extract = (ASK_LINES, extract_final_lines) if has_lines else (ASK, extract_final_answer)
     samples = tuple(
         Sample(
             id=f"{name}-{seed}-{number}",
-            question=ASK.format(question=entry["question"]),
+            question=ask.format(question=entry["question"]),
             answer=str(entry["answer"] or ""),
             domain=name,
             details={"set": name, "config": options, "number": number},
         )
         for number, entry in enumerate(entries)
     )
-    return Task(f"reasoning-gym:{name}", samples, _score)
+    return Task(f"reasoning-gym:{name}", samples, partial(_score, extract=extract))
 
 
-async def _score(sample: Sample, text: str) -> Score:
+async def _score(sample: Sample, text: str, *, extract: Callable[[str], str]) -> Score:
     """Scores 1 for a full score of the set's own checker."""
-    answer = extract_final_answer(text)
+    answer = extract(text)
     details = sample.details
     try:
         value = await _checker.call(

@@ -18,6 +18,7 @@ _DIGIT_GROUPS = re.compile(r"\D*\d{1,3}(?: \d{3})+(?:\.\d+)?\D*")
 _TO_ASCII = str.maketrans(_MINUS_SIGN, "-", f",{_THIN_BLANKS}")
 # Possessive, since a reply may hold thousands of blanks after "answer" and must not make us try every split of them.
 _FINAL = re.compile(r"answer\s*+(?:is|:)[\s:*]*+(.+)", re.IGNORECASE)
+_LABEL = re.compile(r"answer\s*+:", re.IGNORECASE)
 _MAX_DIGITS = 100_000
 """Before the point of a number: arithmetic with more of them fails."""
 _LATEX_DELIMITER = re.compile(r"\$|\\[()\[\]]")
@@ -66,6 +67,12 @@ def extract_final_answer(text: str) -> str:
     announced = _FINAL.findall(text)
     lines = [line for line in text.strip().splitlines() if line.strip()]
     return (announced[-1] if announced else lines[-1] if lines else "").strip().strip("*`")
+
+
+def extract_final_lines(text: str) -> str:
+    """Extracts an answer of several lines: boxed, else all that follows the last "answer:", else the whole reply."""
+    box = extract_boxed(text)
+    return _LABEL.split(text)[-1].strip("*`\n ") if box is None else box
 
 
 def extract_last_number(text: str) -> Decimal | None:
