@@ -13,7 +13,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Call, Trace
-from rl_conductor.types import Price, Sampling
+from rl_conductor.types import Price, Sampling, Wording
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Step, Workflow
 
@@ -276,9 +276,12 @@ async def test_a_run_that_was_cut_short_is_refused() -> None:
     ],
     ids=str,
 )
-async def test_a_planner_of_any_capabilities_is_replayed_with_its_own_prompt(capabilities: Capabilities) -> None:
+@pytest.mark.parametrize("wording", [None, "full", "brief"])
+async def test_a_planner_of_any_capabilities_is_replayed_with_its_own_prompt(
+    capabilities: Capabilities, wording: Wording | None
+) -> None:
     solver = conductor()
     model = ScriptedModel(PLAN, name="p", capabilities=capabilities)
-    planner = Planner(model=model, form="lists")
+    planner = Planner(model=model, form="lists", wording=wording)
     recorded = reread(await Conductor(planner, solver.pool).run("What is 40 + 2?"))
     assert differences(recorded, await replay(recorded)) == ()

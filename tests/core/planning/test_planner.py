@@ -90,6 +90,17 @@ async def test_models_in_this_process_are_asked_in_the_full_wording_for_lists() 
     assert small_prompt.messages[-1].text == QUESTION.format(question="What is it?")
 
 
+async def test_a_model_on_a_server_is_asked_in_the_wording_of_its_training() -> None:
+    trained, in_process = ScriptedModel([TWO]), ALL.model_copy(update={"runs_in": "process"})
+    planner = Planner(model=trained, wording="full")
+    small = ScriptedModel([TWO], capabilities=in_process)
+    await plan_with(planner)
+    await plan_with(Planner(model=small))
+    assert planner.plan_form == "lists"
+    assert trained.requests[0].messages == small.requests[0].messages
+    assert Planner(model=small, wording="brief").prompt_wording == "brief"
+
+
 def test_a_space_too_large_for_a_grammar_is_planned_without_one() -> None:
     wide = SPACE.model_copy(update={"max_steps": 20})
 

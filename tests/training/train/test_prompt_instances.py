@@ -5,13 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from rl_conductor import ConfigError, ScriptedModel, Worker, WorkerPool
+from rl_conductor import Conductor, ConfigError, ScriptedModel, Worker, WorkerPool
 from rl_conductor.calls.context import RunContext
+from rl_conductor.models.scripted import ALL
 from rl_conductor.plan_text.grammar import constraint
 from rl_conductor.planning.plan_stream import PlanRequest
 from rl_conductor.planning.planner import Planner
 from rl_conductor.scoring import Sample, Task
-from rl_conductor.types import Card, Message
+from rl_conductor.types import Card, Message, Roster
 from rl_conductor.workflow.policy import Policy
 from rl_conductor_training.tasks.scorers.text import exact
 from rl_conductor_training.train.config import CurriculumSettings, PlanSettings
@@ -128,3 +129,14 @@ async def test_the_prompt_equals_the_one_in_serving() -> None:
     await Planner(model=model, roster=instance.plan.roster, examples=2).plan(draft)
     assert model.requests[0].messages == instance.messages
     assert instance.space == draft.space
+
+
+@pytest.mark.parametrize("roster", ["cards", "anonymous"])
+@pytest.mark.parametrize("question", ["Why?", "Why? " * 4_000])
+async def test_the_prompt_equals_the_one_of_a_model_in_this_process(question: str, roster: Roster) -> None:
+    capabilities = ALL.model_copy(update={"runs_in": "process", "context": 4_096})
+    model = ScriptedModel('model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]', capabilities=capabilities)
+    settings = PlanSettings(roster=roster, examples=0, context=4_096)
+    instance = PromptInstance(Sample(id="", question=question), POOL, settings)
+    await Conductor(Planner(model=model, roster=roster, examples=0), POOL).plan(question)
+    assert model.requests[0].messages == instance.messages

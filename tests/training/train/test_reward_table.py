@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 
 from rl_conductor import Conductor, Limits, Message, Planner, ScriptedModel, Step, Workflow
+from rl_conductor.models.scripted import ALL
+from rl_conductor.types import Roster
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import (
     ScoredWorkflow,
@@ -72,6 +74,19 @@ async def test_the_prompt_and_the_plans_are_those_of_serving() -> None:
     assert not prompt.allows(workflow("a", "b", "a", "b"))
     assert not prompt.allows(workflow("c"))
     assert prompt.gbnf is not None
+
+
+@pytest.mark.parametrize("roster", ["cards", "anonymous"])
+@pytest.mark.parametrize("question", ["Why?", "Why? " * 4_000])
+async def test_a_model_in_this_process_is_trained_on_the_prompt_that_it_is_served(
+    question: str, roster: Roster
+) -> None:
+    model = ScriptedModel(PLAN, capabilities=ALL.model_copy(update={"runs_in": "process", "context": 4_096}))
+    planner = Planner(model=model, form="lists", roster=roster, examples=0)
+    pool = {name: {"model": ScriptedModel("?"), "description": f"good at {name}"} for name in "ab"}
+    conductor = Conductor(planner, pool)
+    await conductor.plan(question)
+    assert PlanPrompt.of(conductor).messages([Message.user(question)]) == model.requests[0].messages
 
 
 async def test_a_prompt_lists_other_cards_in_another_order_and_reads_plans_by_them() -> None:

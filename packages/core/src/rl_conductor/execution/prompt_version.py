@@ -24,7 +24,6 @@ from rl_conductor.planning.prompts import (
     STEP_REPLY_CHARS,
     PreviousRound,
     Rejection,
-    Wording,
     planner_messages,
     rejection_messages,
 )
@@ -32,7 +31,7 @@ from rl_conductor.planning.transcript import LEFT_OUT, QUESTION_CHARS
 from rl_conductor.planning.worked_examples import BRIEF_EXAMPLES, EXAMPLES
 from rl_conductor.pool.request_inputs import HIDDEN_INPUTS, HIDDEN_TEXT
 from rl_conductor.pool.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
-from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
+from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall, Wording
 from rl_conductor.workflow.workflow import AccessMode, AttachmentRule, PlanSpace
 
 _EVIDENCE = Evidence(label="1", subtask="Look.", reply="Seen.", worker="a")

@@ -29,7 +29,7 @@ from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, read_plan
-from rl_conductor.planning.prompts import Rejection, Wording, planner_messages, rejection_messages
+from rl_conductor.planning.prompts import Rejection, planner_messages, rejection_messages
 from rl_conductor.planning.stream_watcher import StreamWatcher
 from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import WorkerPool
@@ -37,7 +37,7 @@ from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlannerSetup, PlanRecord
-from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Roster, Sampling
+from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Roster, Sampling, Wording
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import PLAN_TOKENS, raised_max_tokens
 from rl_conductor.workflow.workflow import PlanSpace
@@ -57,10 +57,13 @@ class Planner:
     model: Model
     form: Form | None = None
     """Output format of plans. `None` selects it by the model's capabilities: `rows` for one whose decoding a grammar
-    constrains, `object` for one that supports JSON schemas only, otherwise `lists`. It is `lists` instead of `rows` for
-    models in this process, where steps that start early gain nothing, and with a roster other than `cards`, because
-    trained planners need the form of their training."""
+    constrains, `object` for one that supports JSON schemas only, otherwise `lists`. With the full wording, `lists`
+    replace `rows`: models in this process gain nothing from steps that start early, and trained planners need the form
+    of their training."""
     roster: Roster = "cards"
+    wording: Wording | None = None
+    """Wording of the prompt. `None` selects it by the model: `full` for one in this process, which is small, otherwise
+    `brief`. Other rosters than `cards` have the full one only."""
     examples: int | Sequence[PlanExample] = 3
     """Number of built-in worked examples in the prompt, at most 4; or your own examples instead, of which the prompt
     contains the four whose questions are most similar to the request."""
@@ -116,6 +119,7 @@ class Planner:
             model=model or entry.build(),
             form=entry.form,
             roster=entry.roster,
+            wording=entry.wording,
             examples=entry.examples,
             instructions=entry.instructions,
             samples=entry.samples,
@@ -150,6 +154,7 @@ class Planner:
             lengths=capabilities.lengths,
             form=self.form,
             roster=self.roster,
+            wording=self.wording,
             examples=self.examples if isinstance(self.examples, int) else tuple(self.examples),
             instructions=self.instructions,
             samples=self.samples,
@@ -170,7 +175,7 @@ class Planner:
         Closing the generator cancels the call in flight.
         """
         space = plan_request.space
-        if self.wording == "brief":
+        if self.prompt_wording == "brief":
             offered = offered_space(space, plan_request.cards, plan_request.conversation)
             plan_request = replace(plan_request, space=offered)
         try:
@@ -191,7 +196,7 @@ class Planner:
             images=self.model.capabilities.images,
             context=self.model.capabilities.context,
             offered=None if plan_request.space is space else plan_request.space,
-            wording=self.wording,
+            wording=self.prompt_wording,
         )
         plan_request.run.emit(PlanStarted(round=plan_request.round_index))
         sampler = _Sampler(self, plan_request, response_format, prompt)
@@ -208,13 +213,15 @@ class Planner:
         if self.form or not (can.grammar or can.json_schema):
             return self.form or "lists"
         if can.grammar:
-            return "rows" if self.wording == "brief" else "lists"
+            return "rows" if self.prompt_wording == "brief" else "lists"
         return "object"
 
     @cached_property
-    def wording(self) -> Wording:
-        """The wording of the prompt: brief, but for small and trained models."""
-        return "brief" if self.roster == "cards" and self.model.capabilities.runs_in == "server" else "full"
+    def prompt_wording(self) -> Wording:
+        """The wording of the prompt: `wording`, or the default for the roster and the model."""
+        if self.roster != "cards":
+            return "full"
+        return self.wording or ("brief" if self.model.capabilities.runs_in == "server" else "full")
 
     def plannable(self, space: PlanSpace) -> PlanSpace:
         """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.

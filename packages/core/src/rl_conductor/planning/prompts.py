@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor.plan_text.forms import Form, render
@@ -23,7 +23,7 @@ from rl_conductor.pool.worker_prompt import Evidence
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.reasoning import split_reasoning
 from rl_conductor.text.truncation import truncate_middle
-from rl_conductor.types import Card, ImagePart, Message, Roster, TextPart
+from rl_conductor.types import Card, ImagePart, Message, Roster, TextPart, Wording
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.workflow import PlanSpace
 
@@ -94,9 +94,6 @@ class Rejection:
     """The reason for the rejection."""
 
 
-Wording = Literal["brief", "full"]
-"""The brief one takes half of the tokens, and the prompts of one conversation begin alike; small models need the full
-one."""
 MAX_OWN_EXAMPLES = 4
 """Maximum number of the user's own examples in one prompt; of more, the most similar to the question are chosen."""
 

@@ -24,7 +24,7 @@ from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
 from rl_conductor.pool.worker import Worker, slots_for
 from rl_conductor.trace.checks import Stage
-from rl_conductor.types import Card, Price, Roster, Sampling
+from rl_conductor.types import Card, Price, Roster, Sampling, Wording
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
 
@@ -252,6 +252,8 @@ class PlanManner(_Entry):
     form: Form | None = None
     """Output format of plans; `None` selects it by the model's capabilities."""
     roster: Roster = "cards"
+    wording: Wording | None = Field(default=None, exclude_if=lambda wording: wording is None)
+    """Wording of the prompt; `None` selects it by the model."""
     examples: int = Field(default=3, ge=0, le=MAX_EXAMPLES)
     """Number of worked examples in the prompt; a trained planner usually needs none."""
     access: AccessMode = "binary"

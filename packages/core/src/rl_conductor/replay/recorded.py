@@ -54,6 +54,7 @@ def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
         model=RecordedModel(trace.planner, recorded_capabilities(setup.planner), recording),
         form=setup.planner.form,
         roster=setup.planner.roster,
+        wording=setup.planner.wording,
         examples=setup.planner.examples,
         instructions=setup.planner.instructions,
         samples=setup.planner.samples,

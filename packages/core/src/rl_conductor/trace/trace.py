@@ -27,6 +27,7 @@ from rl_conductor.types import (
     Text,
     Usage,
     Value,
+    Wording,
     total,
 )
 from rl_conductor.workflow.example import PlanExample
@@ -280,6 +281,7 @@ class PlannerSetup(Value):
     """How length limits in plans are enforced, on which the grammar depends."""
     form: Form | None
     roster: Roster
+    wording: Wording | None = Field(default=None, exclude_if=lambda wording: wording is None)
     examples: int | tuple[PlanExample, ...]
     instructions: str = ""
     """The user's own instructions for plans."""

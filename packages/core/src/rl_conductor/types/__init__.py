@@ -3,7 +3,7 @@
 Pure data: nothing here calls a model, reads a clock or touches a file. Equal content is equal.
 """
 
-from rl_conductor.types.cards import Card, Roster
+from rl_conductor.types.cards import Card, Roster, Wording
 from rl_conductor.types.completions import Completion, Delta, FinishReason
 from rl_conductor.types.messages import (
     ContentPart,
@@ -52,5 +52,6 @@ __all__ = [
     "ToolCall",
     "Usage",
     "Value",
+    "Wording",
     "total",
 ]

@@ -13,6 +13,9 @@ Roster = Literal["ordinals", "anonymous", "cards"]
 """How the planner's prompt lists the workers: `cards` with all fields of their cards; `anonymous` without names, and
 with descriptions only for workers without strengths; `ordinals` as bare numbers in a fixed order (paper). A trained
 planner needs the roster that it was trained with."""
+Wording = Literal["brief", "full"]
+"""How the planner's prompt is worded. The brief wording takes half of the tokens, and the prompts of one conversation
+begin alike; small models need the full one. A trained planner needs the wording that it was trained with."""
 
 
 class Card(Value):

@@ -12,7 +12,7 @@ from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.pool_file import PlanManner
-from rl_conductor.types import Roster
+from rl_conductor.types import Roster, Wording
 from rl_conductor_training.tasks import TaskEntry
 from rl_conductor_training.workers.source import PoolSource
 
@@ -48,6 +48,11 @@ class PlanSettings(PlanManner):
     form: Form = "lists"
     roster: Roster = "anonymous"
     """How the pool is described: names would identify the workers in spite of `curriculum.shuffle`."""
+    wording: Wording = "full"
+    """Wording of the prompt with the roster `cards`; the others have the full one only."""
+    context: int | None = Field(default=None, ge=1)
+    """Context in tokens of the model where it is served, if it is known there, as with llama.cpp: the prompt leaves out
+    as much of a long question as it does there."""
     max_steps: int = Field(default=5, ge=1)
     grammar: bool = True
     """Constrain sampling to valid plans, and compute the loss for that distribution."""

@@ -65,6 +65,8 @@ class PromptInstance:
             roster=self.plan.roster,
             examples=self.plan.examples,
             previous_rounds=collect_previous_rounds(self.previous_rounds, self._first_space, self.plan.form),
+            context=self.plan.context,
+            wording=self.plan.wording,
         )
 
     @cached_property

@@ -60,6 +60,7 @@ class ConductorSystem(PlanManner, SystemEntry):
             model=model,
             form=self.form,
             roster=self.roster,
+            wording=self.wording,
             examples=self.examples,
             samples=self.samples if is_random else 1,
             sampling=sampling,

@@ -13,7 +13,7 @@ from rl_conductor.plan_text.grammar import constraint
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.prompts import planner_messages
 from rl_conductor.text.delimiters import new_delimiter_key
-from rl_conductor.types import Card, Grammar, Message, Roster
+from rl_conductor.types import Card, Grammar, Message, Roster, Wording
 from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
 
@@ -28,6 +28,7 @@ class PlanPrompt:
     instructions: str = ""
     context: int | None = None
     """Context of the model in tokens, if known."""
+    wording: Wording = "full"
 
     @classmethod
     def of(cls, conductor: Conductor) -> Self:
@@ -42,6 +43,7 @@ class PlanPrompt:
             planner.roster,
             planner.instructions,
             planner.model.capabilities.context,
+            planner.prompt_wording,
         )
 
     def with_cards(self, cards: Sequence[Card]) -> Self:
@@ -61,6 +63,7 @@ class PlanPrompt:
             examples=0,
             instructions=self.instructions,
             context=self.context,
+            wording=self.wording,
         )
 
     def text(self, workflow: Workflow, reasoning: str = "") -> str:
