@@ -28,12 +28,16 @@ from rl_conductor import (
 from rl_conductor.cli.main import app
 from rl_conductor.models import PROVIDERS
 from rl_conductor.models.cached import stored_usage
+from rl_conductor.planning.fallback import single_step
 from rl_conductor.trace import Feedback, Trace
 from rl_conductor.types import JsonFormat, Tool
 from rl_conductor_training.learn import FeedbackRecord, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn_from_runs as run_learn_from_runs
 from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.experience import Experience
+from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.learners.examples import NearestExamples
+from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
 from rl_conductor_training.learn.production.stored_runs import read_stored_runs, request_text, stored_run
 from rl_conductor_training.learn.search.plan import SearchPlan
 from training.learn.skills import CITIES, PLACES, build_planner, build_pool, count_calls
@@ -226,8 +230,7 @@ async def test_a_judge_makes_the_questions_a_task_and_the_runs_experience(tmp_pa
     assert isinstance(record, LearnRecord)
     assert record.recommended == "linear"
     experience = Experience(out / "experience.jsonl")
-    produced = experience.rows(read_stored_runs(tmp_path / "runs.jsonl").samples(only_rated=True))
-    assert sum(row.source == "production" for row in produced) == 20
+    assert (out / "experience.jsonl").read_text().count('"source":"production"') == 20
     replies, scoring = stored_usage(out / "replies.sqlite"), experience.scoring_usage()
     assert record.usd == replies.cost + scoring.cost  # production cost nothing here
     conductor = Conductor.load(out, pool=build_pool(), planner=build_planner())
@@ -235,6 +238,38 @@ async def test_a_judge_makes_the_questions_a_task_and_the_runs_experience(tmp_pa
         "7pop",
         PLACES[3],
     ]
+
+
+async def test_ratings_of_users_teach_but_replace_no_run_that_is_compared_or_proved(tmp_path: Path) -> None:
+    def rated_runs() -> list[Trace]:
+        return [
+            run(question(number), workflow, rating(1))
+            for number in range(10)
+            for question, workflow in ((chain_question, CHAIN), (point_question, single_step("pointer")))
+        ]
+
+    fitted: list[Lessons] = []
+
+    class Observed(NearestExamples):
+        def fit(self, lessons: Lessons) -> None:
+            fitted.append(lessons)
+            super().fit(lessons)
+
+    record = await learn_from_runs(
+        export(tmp_path / "runs.jsonl", await asyncio.to_thread(rated_runs)),
+        build_pool(),
+        out=tmp_path / "out",
+        planner=build_planner(),
+        judge=ScriptedModel("no", name="judge"),
+        settings=LearnSettings(max_steps=1, requires_room=False, learners=(BestSingle, FixedWorkflow, Observed)),
+    )
+    assert isinstance(record, LearnRecord)
+    assert record.proof is not None
+    assert record.gate.oracle.value == 0
+    assert {system.right.value for system in record.proof.systems} == {0}
+    tables = [lessons.table for lessons in fitted]
+    right = [row for table in tables for sample in table.samples for row in table.right_rows(sample)]
+    assert {(row.source, row.workflow) for row in right} == {("production", CHAIN)}
 
 
 async def test_runs_without_feedback_are_questions_for_the_judge(tmp_path: Path) -> None:

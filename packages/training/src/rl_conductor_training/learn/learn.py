@@ -280,7 +280,7 @@ class _LearnRun:
         if not any(rows.values()):
             raise caps_too_low("to ask the workers a single question", Cost(), self.estimate, self.limits)
         self.notes += describe_failures(rows)
-        # Rows of an earlier process or of production took none of this time.
+        # Rows of an earlier process took none of this time.
         seconds = sum(row.seconds for name in rows for row in rows[name] if row.created >= created)
         return rows, seconds / elapsed if elapsed > 1 else 1.0
 
@@ -330,10 +330,11 @@ class _LearnRun:
             purpose = "to compare the workers on a single question"
             raise caps_too_low(purpose, plan.thorough, self.estimate, self.limits)
         training = [sample for sample in complete if sample in trained]
-        return (
-            Lessons(score_table(self.runner, complete), exploration.portfolio, self.singles),
-            Lessons(score_table(self.runner, training or complete), exploration.portfolio, self.singles),
-        )
+        return self._lessons(complete, exploration), self._lessons(training or complete, exploration)
+
+    def _lessons(self, samples: Sequence[Sample], exploration: Exploration) -> Lessons:
+        table = score_table(self.runner, samples, with_production=True)
+        return Lessons(table, exploration.portfolio, self.singles)
 
     async def _choose(
         self, lessons: Lessons, training: Lessons, plan: SearchPlan

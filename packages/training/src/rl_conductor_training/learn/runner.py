@@ -94,7 +94,7 @@ class SharedBudget:
 
 @dataclass
 class Runner:
-    """Runs systems on questions. Results that are in the table are not run again."""
+    """Runs systems on questions. Results that are in the table are not run again, apart from those of production."""
 
     task: Task
     """The scorer of all questions."""
@@ -171,7 +171,8 @@ class Runner:
         slots = asyncio.Semaphore(self.concurrency)
 
         async def run(sample: Sample, system: str, key: str, conductor: Conductor) -> None:
-            if self.experience.find(key) is not None:
+            row = self.experience.find(key)
+            if row is not None and row.source == "learn":
                 return
             async with slots:
                 if not self._is_over():

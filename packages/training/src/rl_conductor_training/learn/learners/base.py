@@ -18,6 +18,7 @@ class Lessons:
     """The data of a learner: scores on training and validation questions, never on held-out ones."""
 
     table: ScoreTable
+    """With the rows of production, which are of other workflows than those to choose from."""
     workflows: Sequence[Workflow]
     """The workflows to choose from; each of them ran on every question."""
     singles: Sequence[Workflow]

@@ -26,6 +26,7 @@ from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.learners.base import Lessons
 from rl_conductor_training.learn.runner import Runner, add_call_seconds, request_of
+from rl_conductor_training.learn.search.explore import score_table
 from rl_conductor_training.learn.workspace import REPLIES_FILE
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings
@@ -79,7 +80,11 @@ class PlannerWeights:
 
         entry = base_entry(runner.conductor, self.settings)
         prompt = PlanPrompt.of(runner.conductor.replaced(planner=Planner.from_entry(entry)))
-        data = TableData(build_questions(runner, train, prompt), build_questions(runner, validation, prompt), prompt)
+        data = TableData(
+            build_questions(score_table(runner, train, with_production=True), prompt),
+            build_questions(score_table(runner, validation), prompt),
+            prompt,
+        )
         identity = _identify(self.settings, data.train, data.validation, prompt)
         folder = runner.experience.path.with_name(FOLDER) / identity
         stop = _Stop(runner)
@@ -125,11 +130,10 @@ def base_entry(conductor: Conductor, settings: TableSettings) -> PlannerEntry:
     )
 
 
-def build_questions(runner: Runner, samples: Sequence[Sample], prompt: PlanPrompt) -> list[TableQuestion]:
+def build_questions(table: ScoreTable, prompt: PlanPrompt) -> list[TableQuestion]:
     """Builds the questions with at least one plan that the planner may write."""
-    table = ScoreTable(runner.experience.rows(samples), samples)
     questions = []
-    for sample in samples:
+    for sample in table.samples:
         rows = [row for (workflow, name), row in table.rows.items() if name == sample.id and prompt.allows(workflow)]
         rows = sorted(rows, key=lambda row: (row.usd, row.tokens, row.calls))
         best = sorted(rows, key=lambda row: -row.score)[:MAX_PLANS]

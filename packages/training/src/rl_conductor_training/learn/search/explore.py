@@ -181,9 +181,13 @@ def _end_exploration(
     return Exploration(candidates, screened, portfolio, is_complete)
 
 
-def score_table(runner: Runner, samples: Sequence[Sample]) -> ScoreTable:
-    """Returns the scores of all workflows on these questions."""
-    return ScoreTable(runner.experience.rows(samples), samples)
+def score_table(runner: Runner, samples: Sequence[Sample], *, with_production: bool = False) -> ScoreTable:
+    """Returns the scores of all workflows on these questions.
+
+    Users score production only where they rated an answer, so the means of workflows are comparable without it.
+    """
+    rows = [row for row in runner.experience.rows(samples) if with_production or row.source == "learn"]
+    return ScoreTable(rows, samples)
 
 
 def select_workflows(table: ScoreTable, workflows: Sequence[Workflow], count: int) -> list[Workflow]:
