@@ -103,6 +103,18 @@ async def test_what_an_earlier_search_screened_is_kept_again(tmp_path: Path) -> 
         assert again.portfolio == first.portfolio
 
 
+async def test_rows_of_other_questions_and_workers_are_not_in_the_table(tmp_path: Path) -> None:
+    async with opened_case(tmp_path, Limits()) as case:
+        await case.explore(ONLY_SINGLES)
+        atlas, speller, _ = case.candidates[:3]
+        changed = [sample.model_copy(update={"question": f"Now: {sample.question}"}) for sample in case.samples[1:]]
+        samples = [case.samples[0], *changed]
+        fingerprints = case.runner.workers
+        versions = (fingerprints, {**fingerprints, "atlas": "changed"}, {"speller": fingerprints["speller"]})
+        tables = [score_table(replace(case.runner, workers=workers), samples) for workers in versions]
+        assert [(table.count(atlas), table.count(speller)) for table in tables] == [(1, 1), (0, 1), (0, 1)]
+
+
 async def test_a_batch_that_the_budget_cuts_off_is_not_compared(tmp_path: Path) -> None:
     planned = 3 * 8
     async with opened_case(tmp_path, Limits(calls=planned + 5)) as case:

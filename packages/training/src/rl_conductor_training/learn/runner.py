@@ -156,10 +156,22 @@ class Runner:
         self.refund_cached(record.calls)
         return record
 
+    def workflow_rows(self, samples: Iterable[Sample]) -> list[ExperienceRow]:
+        """Returns the rows of workflows on these questions.
+
+        Those from before a change of the question, its scoring, the workers or the prompts are left out.
+        """
+        by_id = {sample.id: sample for sample in samples}
+        return [
+            row
+            for row in self.experience.rows(by_id.values())
+            if row.workflow is not None and row.key == self.workflow_key(by_id[row.sample], row.workflow)
+        ]
+
     def workflow_key(self, sample: Sample, workflow: Workflow) -> str:
-        """Computes the key of a workflow's row."""
+        """Computes the key of a workflow's row; workers that the pool lacks have no fingerprint."""
         names = sorted({step.worker for step in workflow.steps})
-        return row_key(sample, workflow.model_dump_json(), (self.workers[name] for name in names))
+        return row_key(sample, workflow.model_dump_json(), (self.workers.get(name, "") for name in names))
 
     def _changed_cards(self, conductor: Conductor) -> str:
         """Returns the cards that differ from those of the pool, as JSON; empty if none does."""

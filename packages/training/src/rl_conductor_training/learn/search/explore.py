@@ -186,8 +186,8 @@ def score_table(runner: Runner, samples: Sequence[Sample], *, with_production: b
 
     Users score production only where they rated an answer, so the means of workflows are comparable without it.
     """
-    rows = [row for row in runner.experience.rows(samples) if with_production or row.source == "learn"]
-    return ScoreTable(rows, samples)
+    rows = runner.workflow_rows(samples)
+    return ScoreTable([row for row in rows if with_production or row.source == "learn"], samples)
 
 
 def select_workflows(table: ScoreTable, workflows: Sequence[Workflow], count: int) -> list[Workflow]:
