@@ -105,6 +105,26 @@ async def test_a_request_with_too_many_elements_is_rejected_without_delaying_oth
     assert slowest < 1.5
 
 
+UNKNOWN: Any = {
+    "chat/completions": lambda fields: {"messages": BODY["messages"], **fields},
+    "messages": lambda fields: {"max_tokens": 5, "messages": BODY["messages"], **fields},
+    "responses/input_tokens": lambda fields: {"input": [{"role": "user", "content": "x", **fields}]},
+}
+"""A body with these fields, which the API does not have, by path."""
+
+
+@pytest.mark.parametrize("path", UNKNOWN)
+@pytest.mark.parametrize("value", [0, None])
+@pytest.mark.parametrize("strict", [True, False])
+async def test_thousands_of_unknown_fields_are_rejected_instead_of_ignored_one_by_one(
+    serve: Serve, path: str, value: int | None, strict: bool
+) -> None:
+    at = await serve(intake={"strict": strict})
+    fields = UNKNOWN[path](dict.fromkeys(map(str, range(26_000)), value))
+    reply = await at.http.post(f"/v1/{path}", json={"model": "conductor-mini", **fields})
+    assert (reply.status_code, "more than 2,000 fields" in reply.text) == (400, True)
+
+
 async def test_requests_in_progress_are_limited_in_total_size(serve: Serve) -> None:
     a = Gated("late", forever)
     at = await serve({"a": a}, intake={"total_body_bytes": 10_000})

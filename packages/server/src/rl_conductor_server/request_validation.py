@@ -20,6 +20,8 @@ Path = tuple[str | int, ...]
 MAX_IGNORED = 32
 """Maximum number of ignored fields that a response header names."""
 MAX_NAME_CHARS = 64
+MAX_ERRORS = 2_000
+"""Maximum number of errors of a body that are examined, which takes up to 0.1 ms each."""
 MAX_PASSES = 4
 """Maximum number of validations of one body; fields of a union may appear only after others were removed."""
 IGNORABLE, IGNORED_TOOL, UNSUPPORTED, UNKNOWN = "ignorable", "ignored_tool", "unsupported", "extra_forbidden"
@@ -81,6 +83,8 @@ def parse_request(kind: type[B], body: bytes, *, strict: bool) -> ParsedRequest:
         try:
             parsed = kind.model_validate_json(body)
         except ValidationError as error:
+            if error.error_count() > MAX_ERRORS:
+                raise _to_api_error(error, body) from None
             value = _from_json(body)
             unset = _null_paths(error, value)
             paths = unset if strict else unset | _ignorable_paths(error, value)
@@ -187,7 +191,8 @@ def _ignorable_paths(error: ValidationError, value: Any) -> set[Path]:
 
 def _null_paths(error: ValidationError, value: Any) -> set[Path]:
     """Finds the fields that are null where the schema has another type: many clients write null for what is unset."""
-    paths = {_existing_path(value, detail["loc"]) for detail in error.errors(include_url=False, include_context=False)}
+    details = error.errors(include_url=False, include_context=False)
+    paths = {_existing_path(value, detail["loc"]) for detail in details if detail["input"] is None}
     return {path for path in paths if path and isinstance(path[-1], str) and _get(value, path) is None}
 
 
@@ -247,6 +252,10 @@ def _from_json(body: bytes) -> Any:
 
 
 def _to_api_error(error: ValidationError, body: bytes) -> ApiError:
+    if error.error_count() > MAX_ERRORS:
+        return invalid_request(
+            f"the body has more than {MAX_ERRORS:,} fields that are unknown or not valid; send only those of the API"
+        )
     details = error.errors(include_input=False, include_url=False)
     deepest = max(details, key=lambda detail: len(detail["loc"]))  # in a union, the member that matched best
     if deepest["type"] == "json_invalid":

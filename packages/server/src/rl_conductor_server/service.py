@@ -51,7 +51,7 @@ log = logging.getLogger("rl_conductor_server")
 HOUR, DAY = 3_600, 86_400
 MAX_STORE_DELAY = 4.0
 """Maximum pause between two attempts to open the store, in seconds."""
-MAX_INLINE_BYTES = 256 * 2**10
+MAX_INLINE_BYTES = 16 * 2**10
 """Size above which a body is parsed in a thread; smaller ones take a few milliseconds."""
 
 
