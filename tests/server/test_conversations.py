@@ -170,6 +170,25 @@ async def test_a_conversation_has_the_limits_of_a_request(serve: Serve) -> None:
         await client.responses.create(model=MODEL, input="on", conversation=long.id)
 
 
+@pytest.mark.parametrize("by", ["conversation", "previous_response_id", "item_reference"])
+async def test_stored_content_counts_for_the_limit_of_content_parts(serve: Serve, by: str) -> None:
+    a = ScriptedModel("ok")
+    client = (await serve({"a": a}, intake={"parts": 5})).openai()
+    long: Any = {"role": "user", "content": [{"type": "input_text", "text": "long ago"}] * 4}
+    made = await client.conversations.create(items=[long])
+    first = await client.responses.create(model=MODEL, input=[long])
+    (item,) = (await client.conversations.items.list(made.id)).data
+    history: Any = {by: made.id if by == "conversation" else first.id}
+    question: Any = [{"role": "user", "content": [{"type": "input_text", "text": "on"}] * 2}]
+    if by == "item_reference":
+        history, question = {}, [{"type": "item_reference", "id": item.id}, *question]
+    with pytest.raises(openai.BadRequestError, match="more than 5 content parts"):
+        await client.responses.create(model=MODEL, input=question, **history)
+    if by != "item_reference":
+        await client.responses.create(model=MODEL, input=question, truncation="auto", **history)
+        assert "long ago" not in a.requests[-1].messages[0].text
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [

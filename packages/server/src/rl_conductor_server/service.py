@@ -24,6 +24,7 @@ from rl_conductor_server.api.body_limits import BodyBudget, check_counts
 from rl_conductor_server.api.headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, StreamLimit, encode_frames, wait_started
+from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKey, ApiKeys
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
@@ -51,8 +52,6 @@ log = logging.getLogger("rl_conductor_server")
 HOUR, DAY = 3_600, 86_400
 MAX_STORE_DELAY = 4.0
 """Maximum pause between two attempts to open the store, in seconds."""
-MAX_INLINE_BYTES = 16 * 2**10
-"""Size above which a body is parsed in a thread; smaller ones take a few milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,7 @@ class Service:
             check_counts(body, intake)
             return adapter.parse(body, strict=intake.strict)
 
-        return parse() if len(body) <= MAX_INLINE_BYTES else await asyncio.to_thread(parse)
+        return await run_by_size(len(body), parse)
 
     async def complete(
         self, adapter: ApiAdapter, key: ApiKey, body: bytes, *, idempotency_key: str

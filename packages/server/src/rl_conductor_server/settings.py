@@ -188,7 +188,7 @@ class IntakeEntry(_Entry):
     tools: int = Field(default=256, ge=0)
     """Maximum number of tools of a request."""
     parts: int = Field(default=4_000, ge=1)
-    """Maximum number of content parts of all messages of a request."""
+    """Maximum number of content parts of all messages of a request, those of its history included."""
     values: int = Field(default=50_000, ge=100)
     """Maximum number of JSON values of a request, such as those of schemas and tools."""
     streams: int = Field(default=100, ge=1)

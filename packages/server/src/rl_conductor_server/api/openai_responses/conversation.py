@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
 from pydantic import ConfigDict
 
-from rl_conductor.types import Message, Value
+from rl_conductor.types import Message, Request, Value
 from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.items import input_item, output_items
 from rl_conductor_server.api.openai_responses.schema import MAX_ID_CHARS, Item, MessageItem, merge_turns, to_messages
+from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import ParsedRequest, ResponseState
 from rl_conductor_server.runs.truncation import drop_oldest_turns
@@ -60,18 +61,19 @@ async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedR
     state = parsed.state
     if state is None or (state.previous is None and state.conversation is None):
         return parsed
+    room = context.limits.parts - count_parts(parsed.request.messages)
     if state.conversation is None:
-        history, state = await _load_chain(state, context)
+        history, state = await _load_chain(state, context, room)
         return _continue(parsed, state, history, context.limits)
     conversation = state.conversation
     if parsed.keep:
         await check_storage(context.store, context.storage, context.key)
     turn = await _lock(conversation, context) if parsed.keep else None
-    messages = parsed.request.model_dump_json(include={"messages"})
-    digest = hashlib.sha256(messages.encode()).hexdigest()
-    state = state.model_copy(update={"turn": turn, "input_digest": digest})
+    state = state.model_copy(update={"turn": turn})
     try:
-        history, state = await _load_conversation(conversation, state, context)
+        digest = await run_by_size(len(state.body), lambda: _digest(parsed.request))
+        state = state.model_copy(update={"input_digest": digest})
+        history, state = await _load_conversation(conversation, state, context, room)
         return _continue(parsed, state, history, context.limits)
     except BaseException:
         end_turn(parsed.model_copy(update={"state": state}), context.store)
@@ -83,6 +85,10 @@ def end_turn(parsed: ParsedRequest, store: Store) -> None:
     state = parsed.state
     if state is not None and state.conversation is not None and state.turn is not None:
         store.conversations.unlock(state.conversation, state.turn)
+
+
+def _digest(request: Request) -> str:
+    return hashlib.sha256(request.model_dump_json(include={"messages"}).encode()).hexdigest()
 
 
 def _continue(
@@ -138,16 +144,18 @@ async def _find_conversation(conversation: str, context: HistoryContext) -> None
 
 
 async def _load_conversation(
-    conversation: str, state: ResponseState, context: HistoryContext
+    conversation: str, state: ResponseState, context: HistoryContext, room: int
 ) -> tuple[list[Message], ResponseState]:
-    """Loads the messages of a conversation."""
+    """Loads the messages of a conversation, which may have as many content parts as there is `room`."""
     await _find_conversation(conversation, context)
     store = context.store.conversations
     sizes = await store.measure_items(conversation, key=context.key)
     count, state = _fit(sizes, state, context, f"{CONVERSATION} has", CONVERSATION)
     items = await store.load_items(conversation, key=context.key, limit=count)
-    stored = decode(StoredInput, f'{{"input": [{", ".join(items)}]}}', run=conversation)
-    messages = list(to_messages(stored.items))
+    newest_first = (_decode_messages(f"[{item}]", run=conversation) for item in reversed(items))
+    messages, state = await run_by_size(
+        sum(sizes[:count]), lambda: _take_newest(newest_first, state, context, room, CONVERSATION)
+    )
     while state.is_truncated and messages and messages[0].role not in ("user", "system"):  # the rest of a turn
         messages.pop(0)
     return messages, state
@@ -172,6 +180,31 @@ def _fit(
     return count, state
 
 
+def count_parts(messages: Iterable[Message]) -> int:
+    """Counts the content parts and tool calls of messages."""
+    return sum(len(message.content) + len(message.tool_calls) for message in messages)
+
+
+def _take_newest(
+    histories: Iterable[list[Message]], state: ResponseState, context: HistoryContext, room: int, param: str
+) -> tuple[list[Message], ResponseState]:
+    """Joins pieces of a history, given newest first, as far as there is `room` for their content parts.
+
+    Raises:
+        ApiError: there is too little, and the request doesn't allow to leave out the oldest ones.
+    """
+    newest = list[list[Message]]()
+    for messages in histories:
+        room -= count_parts(messages)
+        if room < 0:
+            if not state.may_truncate:
+                raise too_many_parts(param, context.limits)
+            state = state.model_copy(update={"is_truncated": True})
+            break
+        newest.append(messages)
+    return [message for messages in reversed(newest) for message in messages], state
+
+
 def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[str, Any]]:
     """Formats the input of a stored response, without the turns before it, as items with ids.
 
@@ -182,8 +215,8 @@ def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[s
     return [input_item(item, f"{suffix}_{number}", keep_id=keep_ids) for number, item in enumerate(items)]
 
 
-async def _load_chain(state: ResponseState, context: HistoryContext) -> tuple[list[Message], ResponseState]:
-    """Loads the messages of a chain of responses, oldest turn first, each with its answer."""
+async def _load_chain(state: ResponseState, context: HistoryContext, room: int) -> tuple[list[Message], ResponseState]:
+    """Loads the messages of a chain of responses, oldest turn first, each with its answer; see `_load_conversation`."""
     run, store = state.previous, context.store
     assert run is not None
     chain = await store.responses.measure_turns(run, key=context.key)
@@ -197,7 +230,9 @@ async def _load_chain(state: ResponseState, context: HistoryContext) -> tuple[li
             raise _previous_not_found(missing)
         state = state.model_copy(update={"is_truncated": True})
     complete = [turn if turn.output is not None else await _with_output(turn, store) for turn in turns]
-    return list(_messages(complete)), state.model_copy(update={"first": chain[-1][0]})
+    state = state.model_copy(update={"first": chain[-1][0]})
+    newest_first = (_messages_of(turn) for turn in reversed(complete))
+    return await run_by_size(sum(sizes[:count]), lambda: _take_newest(newest_first, state, context, room, PARAM))
 
 
 def _previous_not_found(run: str) -> ApiError:
@@ -216,11 +251,20 @@ async def _with_output(turn: StoredResponse, store: Store) -> StoredResponse:
     raise invalid_request(f"Previous response {response_id(turn.run)!r} {state}.", param=PARAM)
 
 
-def _messages(turns: Sequence[StoredResponse]) -> Iterator[Message]:
-    for turn in turns:
-        yield from to_messages(decode(StoredInput, turn.body, run=turn.run).items)
-        output = f'{{"input": {turn.output}}}'
-        yield from to_messages(decode(StoredInput, output, run=turn.run).items)
+def _messages_of(turn: StoredResponse) -> list[Message]:
+    question = decode(StoredInput, turn.body, run=turn.run).items
+    return [*to_messages(question), *_decode_messages(turn.output, run=turn.run)]
+
+
+def _decode_messages(items: str | None, *, run: str) -> list[Message]:
+    """Converts a JSON array of stored items to messages."""
+    return list(to_messages(decode(StoredInput, f'{{"input": {items}}}', run=run).items))
+
+
+def too_many_parts(param: str, limits: IntakeEntry) -> ApiError:
+    """Creates the error for a request with more content parts than allowed, stored ones included."""
+    message = f"{param} adds stored content, with which the request has more than {limits.parts:,} content parts"
+    return invalid_request(message, param=param)
 
 
 def conversation_not_found(conversation: str) -> ApiError:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from rl_conductor_server.api.adapter import HistoryContext
-from rl_conductor_server.api.openai_responses.conversation import input_items
+from rl_conductor_server.api.openai_responses.conversation import count_parts, input_items, too_many_parts
 from rl_conductor_server.api.openai_responses.schema import Item, ItemReference, ResponsesBody
+from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.store import StoredResponse
@@ -40,10 +41,16 @@ async def resolve_references(parsed: ParsedRequest, context: HistoryContext) -> 
         size += len(items_by_id[reference])
     _check_size(size, context)  # the same item may be referred to several times
     context.reserve(size)
-    body = ResponsesBody.model_validate_json(state.body)
-    items = tuple(ITEM.validate_json(items_by_id[i.id]) if isinstance(i, ItemReference) else i for i in body.items)
-    resolved = body.model_copy(update={"input": items}).to_request()
+    resolved = await run_by_size(len(state.body) + size, lambda: _resolve(state.body, items_by_id))
+    if count_parts(resolved.request.messages) > context.limits.parts:
+        raise too_many_parts("input", context.limits)
     return parsed.model_copy(update={"request": resolved.request, "state": resolved.state})
+
+
+def _resolve(body: str, items_by_id: Mapping[str, str]) -> ParsedRequest:
+    parsed = ResponsesBody.model_validate_json(body)
+    items = tuple(ITEM.validate_json(items_by_id[i.id]) if isinstance(i, ItemReference) else i for i in parsed.items)
+    return parsed.model_copy(update={"input": items}).to_request()
 
 
 async def _load_items(ids: tuple[str, ...], context: HistoryContext) -> Mapping[str, str]:
@@ -52,20 +59,21 @@ async def _load_items(ids: tuple[str, ...], context: HistoryContext) -> Mapping[
     listed = await store.conversations.find_items(set(ids), key=context.key, max_bytes=limit)
     if listed is None:
         raise _too_large(limit)
-    items_by_id = {json.loads(body)["id"]: body for body in listed}
+    items_by_id = await run_by_size(sum(map(len, listed)), lambda: {json.loads(body)["id"]: body for body in listed})
     run_ids = {f"run-{match[1]}" for name in ids if name not in items_by_id and (match := ITEM_ID.fullmatch(name))}
     if run_ids:
         size = await store.responses.measure(run_ids, key=context.key)
         _check_size(size, context)
         context.reserve(size)
-        for response in await store.responses.get_all(run_ids, key=context.key):
-            items_by_id |= {item["id"]: json.dumps(item) for item in _items(response)}
+        responses = await store.responses.get_all(run_ids, key=context.key)
+        items_by_id |= await run_by_size(size, lambda: {item["id"]: json.dumps(item) for item in _items(responses)})
     return items_by_id
 
 
-def _items(response: StoredResponse) -> Iterator[dict[str, Any]]:
-    yield from input_items(response)
-    yield from json.loads(response.output or "[]")
+def _items(responses: Iterable[StoredResponse]) -> Iterator[dict[str, Any]]:
+    for response in responses:
+        yield from input_items(response)
+        yield from json.loads(response.output or "[]")
 
 
 def _check_size(size: int, context: HistoryContext) -> None:
