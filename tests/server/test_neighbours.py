@@ -14,8 +14,8 @@ import pytest
 
 from core.runs import SOON, Gated, forever
 from rl_conductor_server.auth.keys import hash_key
-from server.chat_requests import BODY, post
-from server.conftest import At, Serve, until
+from server.chat_requests import BODY, gate, post
+from server.conftest import At, Serve, hang_up, until
 
 KEYS: Any = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
 RED, BLUE = ({"authorization": f"Bearer key-of-{name}"} for name in KEYS)
@@ -68,6 +68,25 @@ async def test_requests_of_one_key_leave_room_for_another(serve: Serve) -> None:
     await asyncio.wait_for(a.asked.wait(), SOON)
     for task in (first, neighbour):
         task.cancel()
+    await until(lambda: not at.service.bodies.reserved)
+
+
+@pytest.mark.parametrize("kind", ["background", "idempotent"])
+async def test_runs_that_go_on_without_their_client_take_room_until_they_end(serve: Serve, kind: str) -> None:
+    opened, wait = gate()
+    a = Gated("late", wait)
+    at = await serve({"a": a}, intake={"total_body_bytes": 12_000})
+    long = "x" * 7_000
+    if kind == "background":
+        await at.openai().responses.create(model=BODY["model"], input=long, background=True)
+    else:
+        asking = post(at, {"idempotency-key": "one"}, messages=[{"role": "user", "content": long}])
+        await hang_up(asking, once=a.asked)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    await until(lambda: 7_000 < at.service.bodies.reserved < 8_000)
+    refused = await post(at, messages=[{"role": "user", "content": long}])
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+    opened.set()
     await until(lambda: not at.service.bodies.reserved)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,12 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
-from rl_conductor_server.api.body import (
-    read_idempotency_key,
-    read_json,
-    run_until_disconnect,
-    wants_cached,
-)
+from rl_conductor_server.api.body import read_idempotency_key, read_json, run_until_disconnect, wants_cached
 from rl_conductor_server.api.body_limits import BodyBudget, check_counts
 from rl_conductor_server.api.headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
@@ -200,7 +195,7 @@ class Service:
         key.check_rate()
         with RequestResources() as resources:
             body = await self._read_body(http, key)
-            resources.enter_context(self.reserve_body(len(body), key))
+            resources.memory.enter_context(self.reserve_body(len(body), key))
             parsed = await self._parse(body, adapter)
             parsed = await self.add_history(adapter, parsed, key, read_idempotency_key(http), resources)
             return await self._answer(http, adapter, key, parsed, resources)
@@ -240,13 +235,13 @@ class Service:
             ConductorError: the request is rejected, or there is no answer.
         """
         with RequestResources() as resources:
-            resources.enter_context(self.reserve_body(len(body), key))
+            resources.memory.enter_context(self.reserve_body(len(body), key))
             await key.wait_for_rate()
             admitted = await self._admit_item(adapter, key, body, idempotency_key, resources)
             runs = list[RunHandle]()
             try:
                 for request in admitted:
-                    runs.append(await self._start(adapter, request, resources.turn))
+                    runs.append(await self._start(adapter, request, resources))
                 results = Results(await asyncio.gather(*(run.result() for run in runs)))
             except asyncio.CancelledError:
                 tasks = [self.runs.cancel(run.id) for run in runs]
@@ -283,7 +278,7 @@ class Service:
         """Adds the turns before a request; `resources` has them until the request ends. Raises `ApiError`."""
 
         def reserve(size: int) -> None:
-            resources.enter_context(self.reserve_body(size, key))
+            resources.memory.enter_context(self.reserve_body(size, key))
 
         intake, storage = self.settings.intake, self.settings.conversations
         context = HistoryContext(self.store, key.name, intake, storage, idempotency_key, reserve)
@@ -330,10 +325,12 @@ class Service:
         earlier = await self.store.find_arm(key.name, idempotency_key) if idempotency_key is not None else None
         return earlier or self.canaries.assign_arm(experiment, key.name, parsed)
 
-    async def _start(self, adapter: ApiAdapter, request: AdmittedRequest, turn: ExitStack) -> RunHandle:
+    async def _start(self, adapter: ApiAdapter, request: AdmittedRequest, resources: RequestResources) -> RunHandle:
         run = await self.runs.start(request)
         adapter.record(request.parsed, run, self.store, key=request.key.name, is_checked=request.is_checked)
-        turn.pop_all()  # the run ends it
+        resources.turn.pop_all()  # the run ends it
+        if request.continues_alone and self.runs.executes(request):
+            resources.keep_memory(run.task)
         return run
 
     async def _respond(
@@ -341,7 +338,7 @@ class Service:
     ) -> Response:
         runs = []
         for request in admitted:
-            run = await self._start(adapter, request, resources.turn)
+            run = await self._start(adapter, request, resources)
             resources.enter_context(run.subscribe())
             runs.append(run)
         parsed, model = admitted[0].parsed, admitted[0].model

@@ -60,6 +60,10 @@ class RunRegistry:
         """Returns the run with this id if it is in progress in this process."""
         return self._handles.get(run)
 
+    def executes(self, request: AdmittedRequest) -> bool:
+        """Returns `True` if a run is in progress for this very request, not for an earlier one that it repeats."""
+        return any(task.request is request for task in self._runs.values())
+
     @property
     def reserved(self) -> Amount:
         """The amount that is reserved for calls in flight."""
