@@ -37,9 +37,15 @@ def test_an_installed_module_comes_before_that_of_the_current_folder(folder: Pat
         ("no_such_shop:stock", "No module named 'no_such_shop'; the module must be .* in the current folder"),
         ("json:no_such_name", "module 'json' has no 'no_such_name'"),
         ("broken_shop:stock", "No module named 'no_such_shelf'"),
+        ("misspelt_shop:stock", r"'misspelt_shop:stock' can't be imported: SyntaxError: .*misspelt_shop\.py, line 1"),
+        ("locked_shop:stock", r"^set SHOP_KEY$"),
+        ("failing_shop:stock", "'failing_shop:stock' can't be imported: AttributeError: 'int' object has no attribute"),
     ],
 )
 def test_the_error_says_what_is_missing(folder: Path, path: str, says: str) -> None:
     (folder / "broken_shop.py").write_text("import no_such_shelf")
+    (folder / "misspelt_shop.py").write_text("stock = (")
+    (folder / "locked_shop.py").write_text("from rl_conductor import ConfigError\nraise ConfigError('set SHOP_KEY')")
+    (folder / "failing_shop.py").write_text("stock = (1).no_such_shelf")
     with pytest.raises(ConfigError, match=says):
         import_object(path)

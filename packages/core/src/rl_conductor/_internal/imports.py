@@ -16,19 +16,24 @@ def import_object(path: str) -> Any:
     """Imports `module:name`; the module may be a file or package in the current folder.
 
     Raises:
-        ConfigError: there is no such module, or no such name in it.
+        ConfigError: there is no such module, it fails, or there is no such name in it.
     """
     module, _, name = path.partition(":")
     if not module or not name:
         raise ConfigError(f"{path!r} is not an import path; write 'module:name'")
     try:
-        return getattr(_import_module(module), name)
+        imported = _import_module(module)
+        if hasattr(imported, name):
+            return getattr(imported, name)
+    except ConfigError:  # of a module of ours, whose message says it all
+        raise
     except ImportError as error:
         raise ConfigError(
             f"{path!r} can't be imported: {error}; the module must be installed, on PYTHONPATH or in the current folder"
         ) from error
-    except AttributeError:
-        raise ConfigError(f"{path!r} can't be imported: module {module!r} has no {name!r}") from None
+    except Exception as error:  # the module's own code may raise anything
+        raise ConfigError(f"{path!r} can't be imported: {type(error).__name__}: {error}") from error
+    raise ConfigError(f"{path!r} can't be imported: module {module!r} has no {name!r}")
 
 
 def _import_module(name: str) -> ModuleType:
