@@ -262,3 +262,28 @@ def test_a_reply_that_is_not_the_requested_json_is_paid(vendor: Vendor) -> None:
         conductor(wordy).with_structured_output(CLOSED).invoke(QUESTION)
     calls = [call for call in failed.value.trace.calls() if call.worker == "writer"]
     assert [call.usage.total_tokens for call in calls] == [COUNTS.input + COUNTS.output] * len(calls)
+
+
+# ------------------------------------------------------------------------------------- OpenAI's form
+
+OPENAI_FORM = {"name": "place", "strict": True, "schema": {key: CLOSED[key] for key in CLOSED if key != "title"}}
+
+
+@pytest.mark.parametrize(
+    "form", [OPENAI_FORM, {"type": "json_schema", "json_schema": OPENAI_FORM}], ids=["inner", "whole"]
+)
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_a_schema_may_be_openais_response_format(worker: Any, vendor: Vendor, form: Any, method: Any) -> None:
+    chat = conductor(worker).with_structured_output(form, method=method)
+    assert chat.invoke(QUESTION) == {"city": "Ulm"}
+    if method == "json_schema":
+        sent, properties = schema_of(vendor), schema_of(vendor)["schema"]["properties"]
+    else:
+        sent = vendor.last.body["tools"][0]["function"]
+        properties = sent["parameters"]["properties"]
+    assert (sent["name"], sent["strict"], properties) == ("place", True, CLOSED["properties"])
+
+
+def test_strict_beside_openais_response_format_takes_precedence(worker: Any, vendor: Vendor) -> None:
+    conductor(worker).with_structured_output(OPENAI_FORM, strict=False).invoke(QUESTION)
+    assert schema_of(vendor)["strict"] is False

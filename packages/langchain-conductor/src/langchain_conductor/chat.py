@@ -21,7 +21,7 @@ from langchain_conductor.chat_settings import ChatConductorSettings
 from langchain_conductor.conductors import model_name
 from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, core_tool_choice, lc_tool
 from langchain_conductor.pool import AnyWorker
-from langchain_conductor.structured_output import Method, Schema, response_format, with_parser
+from langchain_conductor.structured_output import Method, Schema, response_format, unwrap_schema, with_parser
 from langchain_conductor.tracing import prepare_run
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import iterate_sync, run_sync
@@ -112,7 +112,7 @@ class ChatConductor(ChatConductorSettings):
         """Returns answers as objects of `schema`.
 
         Args:
-            schema: a pydantic class, a `TypedDict` or a JSON schema.
+            schema: a pydantic class, a `TypedDict`, a JSON schema, or OpenAI's `{"name", "schema", "strict"}`.
             include_raw: return `{"raw", "parsed", "parsing_error"}`, with parsing errors as data.
             method: constrain the answer to the schema, request a tool call, or request any JSON.
             strict: whether the answer must match the schema exactly.
@@ -125,6 +125,7 @@ class ChatConductor(ChatConductorSettings):
         tracer_option: dict[str, Any] = {
             TRACER_OPTION: {"kwargs": {"method": method, "strict": strict}, "schema": schema}
         }
+        schema, strict = unwrap_schema(schema, strict)
         if method == "function_calling":
             chat = self.bind_tools([schema], tool_choice="any", strict=strict, **tracer_option, **kwargs)
         else:

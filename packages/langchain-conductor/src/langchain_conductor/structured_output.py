@@ -32,6 +32,20 @@ Method = Literal["json_schema", "function_calling", "json_mode"]
 TRUNCATED = "the answer reached max_tokens in the middle of its JSON; raise max_tokens"
 
 
+def unwrap_schema(schema: Schema, strict: bool | None) -> tuple[Schema, bool | None]:
+    """Converts OpenAI's form of a response format to that of a function, which LangChain's converters read.
+
+    Returns other schemas as they are, and `strict`, by default that of the response format.
+    """
+    if not isinstance(schema, dict):
+        return schema, strict
+    inner = schema["json_schema"] if schema.get("type") == "json_schema" and "json_schema" in schema else schema
+    if not ("name" in inner and "schema" in inner):
+        return schema, strict
+    function = {name: inner[name] for name in ("name", "description") if inner.get(name)}
+    return {**function, "parameters": inner["schema"]}, inner.get("strict") if strict is None else strict
+
+
 def response_format(schema: Schema, method: Method, *, strict: bool | None = None) -> dict[str, Any]:
     """Builds the `response_format` of a call, so that the answer matches `schema`.
 
