@@ -17,6 +17,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.worker import Worker
 from rl_conductor.replay import differences, replay
+from rl_conductor.trace.checks import Stage
 from rl_conductor.trace.events import AnswerDelta, Event, StepFinished
 from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
@@ -617,3 +618,16 @@ async def test_the_trace_of_a_run_cancelled_while_its_answer_is_checked_does_not
     with pytest.raises(asyncio.CancelledError):
         await run
     assert all(SECRET not in event.model_dump_json() for event in events)
+
+
+@pytest.mark.parametrize("stage", ["reply", "answer"])
+async def test_replies_from_before_a_guardrail_was_added_are_not_reused(stage: Stage) -> None:
+    flow = workflow(("a", "look", ()), ("b", "tell", (0,)))
+    pool = pool_of(a=f"it is {SECRET}", b=f"so it is {SECRET}")
+    whole = await Conductor(ScriptedModel(""), pool, access="positional").run("q", workflow=flow)
+    guarded = Conductor(ScriptedModel(""), pool, access="positional", guardrails=[Hide(stages=(stage,))])
+    trace = await guarded.run("q", resume=whole.rounds)
+    assert SECRET not in trace.text
+    assert f"not checked by the guardrail {Hide().name!r}" in "; ".join(trace.rounds[0].plan.errors)
+    again = await guarded.run("q", resume=trace.rounds)
+    assert again.usage == trace.usage, "no step runs again"

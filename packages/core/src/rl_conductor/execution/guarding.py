@@ -22,7 +22,7 @@ from rl_conductor.guardrails.texts import (
 )
 from rl_conductor.pool.worker_prompt import Evidence, prompt_in
 from rl_conductor.trace.checks import GuardrailCheck, Stage
-from rl_conductor.trace.trace import Call, Round
+from rl_conductor.trace.trace import Call, Round, StepResult
 from rl_conductor.types import Card, Completion, JsonFormat, Message, Request
 
 WITHHELD = "[withheld by a guardrail]"
@@ -37,6 +37,14 @@ def checks_replies(run: RunContext) -> bool:
 def checks_answer(run: RunContext) -> bool:
     """Whether a guardrail checks the answer."""
     return bool(_at(run, "answer"))
+
+
+def missing_checks(run: RunContext, result: StepResult, *, is_last: bool) -> list[str]:
+    """Lists the guardrails that have not checked the reply of a step, which may be from before they were added."""
+    stages: tuple[Stage, ...] = ("reply", "answer") if is_last else ("reply",)
+    needed = dict.fromkeys(guardrail.name for stage in stages for guardrail in _at(run, stage))
+    done = {check.guardrail for check in result.checks if check.stage in stages and not check.is_blocking}
+    return [name for name in needed if name not in done]
 
 
 def answer_block(rounds: Sequence[Round]) -> GuardrailCheck | None:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from rl_conductor.calls.record import format_for_log, log
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.execution.executor import Execution
-from rl_conductor.execution.guarding import checks_replies
+from rl_conductor.execution.guarding import checks_replies, missing_checks
 from rl_conductor.execution.restore import RestoredRound, digest_subject, restore_results, subject_error
 from rl_conductor.execution.state import RunState
 from rl_conductor.planning.fallback import fallback_workflow, single_step
@@ -200,7 +200,10 @@ class PlanSource:
         """Selects the results of an earlier attempt at this round that are reused; the other steps run again."""
         if workflow is None:
             return RestoredRound((), (), ())
-        return restore_results(workflow, results, space, self._state.rules)
+        last, run = len(workflow.steps) - 1, self._state.context
+        missing = {result.index: missing_checks(run, result, is_last=result.index == last) for result in results}
+        unchecked = {index: ", ".join(map(repr, names)) for index, names in missing.items() if names}
+        return restore_results(workflow, results, space, self._state.rules, unchecked)
 
     def _may_resume(self, record: PlanRecord, execution: Execution) -> bool:
         """Whether an interrupted run's plan is complete and still allowed; the caller's own is never replaced."""

@@ -7,7 +7,7 @@ longer read its inputs, and so is every reply that was generated from it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic_core import to_json
@@ -76,8 +76,18 @@ class Rules:
             yield "policy.forbid keeps replies of some workers from others"
 
 
-def restore_results(workflow: Workflow, results: Sequence[StepResult], space: PlanSpace, rules: Rules) -> RestoredRound:
-    """Selects the `results` that are reused; the other steps of `workflow`, which `space` allows, run again."""
+def restore_results(
+    workflow: Workflow, results: Sequence[StepResult], space: PlanSpace, rules: Rules, unchecked: Mapping[int, str]
+) -> RestoredRound:
+    """Selects the `results` that are reused; the other steps of `workflow`, which `space` allows, run again.
+
+    Args:
+        workflow: the plan of the round.
+        results: the results of its steps so far.
+        space: the plans that the round may have.
+        rules: the policy.
+        unchecked: by position, the guardrails that did not check a step's reply.
+    """
     steps, reused, dropped, errors = list(workflow.steps), [], set[int](), []
     for result in sorted(results, key=lambda result: result.index):
         if result.status != "ok":
@@ -90,10 +100,12 @@ def restore_results(workflow: Workflow, results: Sequence[StepResult], space: Pl
         steps[result.index] = result.step
         violations = rules.violations(Workflow(steps=tuple(steps)), space)
         stale = sorted(dropped & result.step.access)
-        if violations or stale:
+        unseen = unchecked.get(result.index)
+        if violations or stale or unseen:
             steps[result.index] = planned
             dropped.add(result.index)
-            why = "; ".join(violations) or f"it was made from the reply of step {stale[0] + 1}"
+            why = "; ".join(violations) or (unseen and f"it was not checked by the guardrail {unseen}")
+            why = why or f"it was made from the reply of step {stale[0] + 1}"
             errors.append(f"step {result.index + 1} runs again, and its earlier reply is dropped: {why}")
         else:
             reused.append(result)
