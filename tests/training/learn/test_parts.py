@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -128,6 +129,20 @@ def test_questions_that_were_opened_before_are_for_training_after_a_change(tmp_p
         assert opened <= {sample.id for sample in data.train.samples}
         opened |= heldout
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["heldout-1.json", "heldout-2.json", "heldout.json"]
+
+
+@pytest.mark.parametrize("change", ["insert", "reorder"])
+def test_opened_questions_are_recognised_when_their_line_numbers_change(tmp_path: Path, change: str) -> None:
+    def split_lines(questions: Sequence[str]) -> LearnData:
+        lines = "".join(json.dumps({"question": question, "answer": "x"}) + "\n" for question in questions)
+        (tmp_path / "questions.jsonl").write_text(lines)
+        return split_task(f"jsonl:{tmp_path / 'questions.jsonl'}", seed=0, opening_file=tmp_path / "heldout.json")
+
+    questions = [sample.question for sample in build_task().samples]
+    opened = {sample.question for sample in split_lines(questions).heldout.open().samples}
+    changed = split_lines(["Is this new?", *questions] if change == "insert" else questions[::-1])
+    assert opened <= {sample.question for sample in changed.train.samples}
+    assert (tmp_path / "heldout-1.json").exists()
 
 
 def open_all(folder: Path) -> None:

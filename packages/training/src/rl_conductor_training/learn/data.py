@@ -20,7 +20,7 @@ from rl_conductor.scoring import Score
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
 from rl_conductor_training.tasks import Sample, Task, load_task
-from rl_conductor_training.tasks.groups import group_of
+from rl_conductor_training.tasks.groups import group_of, hash_question
 
 Part = Literal["train", "validation", "heldout"]
 SHARES: dict[Part, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
@@ -37,6 +37,12 @@ class HeldOutOpening(Value):
     seed: int
     samples: tuple[str, ...] = ()
     """Ids of the questions."""
+    hashes: tuple[str, ...] = ()
+    """Hashes of the questions, because ids may be line numbers; records of earlier versions have none."""
+
+    def includes(self, sample: Sample) -> bool:
+        """Whether the sample is one of the questions."""
+        return hash_question(sample.question) in self.hashes if self.hashes else sample.id in self.samples
 
 
 @dataclass
@@ -57,9 +63,10 @@ class HeldOut:
     @property
     def was_opened_with_others(self) -> bool:
         """`True` if the file records an opening of other questions."""
-        return self.path.exists() and set(read_value(self.path, HeldOutOpening).samples) != {
-            sample.id for sample in self.task.samples
-        }
+        if not self.path.exists():
+            return False
+        opening = read_value(self.path, HeldOutOpening)
+        return opening.questions != self.size or not all(map(opening.includes, self.task.samples))
 
     def open(self) -> Task:
         """Returns the questions, and records the opening; a run that resumes keeps the first record."""
@@ -71,6 +78,7 @@ class HeldOut:
                 questions=len(self.task.samples),
                 seed=self.seed,
                 samples=tuple(sample.id for sample in self.task.samples),
+                hashes=tuple(hash_question(sample.question) for sample in self.task.samples),
             )
             write_value(self.path, self.opening)
         return self.task
@@ -143,9 +151,10 @@ def _split(task: Task, heldout: Task | None, seed: int, opening_file: Path) -> L
     groups = _name_groups(whole.samples)
     rest = [sample for sample in whole.samples if sample.id not in own]
     _check_groups(task, {groups[sample.id] for sample in rest})
-    opened = {name for path in _archived_openings(opening_file) for name in read_value(path, HeldOutOpening).samples}
+    openings = [read_value(path, HeldOutOpening) for path in _archived_openings(opening_file)]
+    opened = {groups[sample.id] for sample in rest if any(opening.includes(sample) for opening in openings)}
     shares: dict[Part, float] = {part: share for part, share in SHARES.items() if heldout is None or part != "heldout"}
-    by_group = _assign_groups(rest, groups, seed, {groups[name] for name in opened & groups.keys()}, shares)
+    by_group = _assign_groups(rest, groups, seed, opened, shares)
     if missing := shares.keys() - by_group.values():
         raise ConfigError(
             f"too many questions of {task.name!r} were held out and opened in {str(opening_file.parent)!r} before: "

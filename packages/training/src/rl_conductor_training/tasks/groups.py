@@ -1,14 +1,29 @@
-"""Groups of similar questions, whose results are not independent: those of one template, source or contrast set."""
+"""Equal questions, and groups of similar ones, whose results are not independent.
+
+A group are the questions of one template, source or contrast set.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
+import unicodedata
 
 from rl_conductor.scoring import Sample
 
 _QUOTE = re.compile(r"\"[^\"]*\"|“[^”]*”|'[^']*'(?!\w)")
 _NUMBER = re.compile(r"\d[\d.,:]*")
 _NAME = re.compile(r"(?<=[a-z,;] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
+
+
+def normalize_question(question: str) -> str:
+    """Returns the text by which questions are compared: case, blanks and the form of Unicode make no difference."""
+    return " ".join(unicodedata.normalize("NFC", question).casefold().split())
+
+
+def hash_question(question: str) -> str:
+    """Hashes a question to 16 hexadecimal digits; equal questions have the same hash, whatever their ids are."""
+    return hashlib.sha256(normalize_question(question).encode()).hexdigest()[:16]
 
 
 def group_of(sample: Sample) -> str:
