@@ -217,6 +217,25 @@ def test_validation_keeps_the_best_model_and_does_not_change_the_steps(finished:
     assert resumed.record.validation == run.record.validation
 
 
+def test_a_cap_in_the_evaluation_after_the_last_step_is_made_up(finished: Trained, tmp_path: Path) -> None:
+    questions = tmp_path / "validation.jsonl"
+    questions.write_text('{"question": "What is 5 * 7?", "answer": "42", "scoring": "numeric"}\n', encoding="utf-8")
+    changed = {
+        "grpo": toy_training.GRPO | {"steps": 1},
+        "validation": {"task": {"name": f"jsonl:{questions}"}, "every": 2, "rollouts": 64},
+    }
+    whole = trained(copy_warm_start(finished, tmp_path / "whole"), **changed).record
+    cap = whole.spending.tokens - whole.validation[1].tokens // 2 + DEFAULT_OUTPUT_TOKENS
+    home = copy_warm_start(finished, tmp_path / "capped")
+    capped = trained(home, limits=Limits(tokens=cap), **changed).record
+    assert (capped.step, bool(capped.stopped), [row.step for row in capped.validation]) == (1, True, [0])
+    resumed = trained(home, **changed).record
+    assert (resumed.step, resumed.stopped) == (1, "")
+    assert [row.score for row in resumed.validation] == [row.score for row in whole.validation]
+    assert resumed.best == max(resumed.validation, key=lambda row: row.score)
+    assert trained(home, **changed).record == resumed
+
+
 def test_a_run_directory_resumes_its_own_run_only(finished: Trained) -> None:
     other = toy_training.config(finished.home, seed=7)
     with pytest.raises(ConfigError, match="other settings of seed"):

@@ -102,7 +102,7 @@ def train(
     with state.main_process_first():
         run_dir = RunDir.open(output, config) if state.is_main_process else RunDir(output)
     record = run_dir.read_record()
-    if record is not None and record.step >= last_step:
+    if record is not None and record.step >= last_step and not _lacks_last_evaluation(record, config):
         return record
     previous = run_dir.read_spending()
     budget = RunBudget(limits, Amount(previous.usd, previous.tokens), share=state.num_processes)
@@ -116,6 +116,13 @@ def train(
     if state.is_main_process:
         call.write(record)
     return record
+
+
+def _lacks_last_evaluation(record: RunRecord, config: TrainConfig) -> bool:
+    """Returns whether a cap has prevented the evaluation after the last step of the run."""
+    if config.validation is None or not record.stopped or record.step < config.grpo.steps:
+        return False
+    return all(row.step != record.step for row in record.validation)
 
 
 @dataclass
