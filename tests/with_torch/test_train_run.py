@@ -17,6 +17,7 @@ import toy_training
 from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.cli.main import app
 from rl_conductor.errors import ConfigError
+from rl_conductor.scoring import Sample
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
 from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import TrainConfig
@@ -240,6 +241,13 @@ def test_a_run_directory_resumes_its_own_run_only(finished: Trained) -> None:
     other = toy_training.config(finished.home, seed=7)
     with pytest.raises(ConfigError, match="other settings of seed"):
         train(other, finished.home / "run", toy_training.pool())
+
+
+def test_a_run_with_other_questions_is_not_resumed(tmp_path: Path) -> None:
+    config = toy_training.config(tmp_path)
+    RunDir.open(tmp_path / "run", config).ensure_same_questions([Sample(id="1", question="What is 1 + 1?")], [])
+    with pytest.raises(ConfigError, match="a run with other questions"):
+        train(config, tmp_path / "run", toy_training.pool())
 
 
 def test_a_missing_reporter_is_reported_at_the_start(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from rl_conductor import ConfigError
 from rl_conductor._internal.jsonl import read_lines, read_value
+from rl_conductor.scoring import Sample
 from rl_conductor_training.train.config import CheckpointSettings, Reporter, TrainConfig
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord
@@ -26,6 +27,17 @@ def test_checkpoint_settings_may_change_when_a_run_resumes(tmp_path: Path) -> No
     RunDir.open(tmp_path, CONFIG)
     RunDir.open(tmp_path, changed)
     assert read_value(tmp_path / "config.json", TrainConfig) == changed
+
+
+def test_a_run_resumes_only_with_the_same_questions(tmp_path: Path) -> None:
+    folder = RunDir.open(tmp_path, CONFIG)
+    questions = [Sample(id=str(number), question=f"What is {number} + 1?", answer="2") for number in range(3)]
+    for _ in range(2):
+        folder.ensure_same_questions(questions[:2], questions[2:])
+    answered_otherwise = [questions[0], questions[1].model_copy(update={"answer": "3"})]
+    for task, validation in ((questions, questions[2:]), (answered_otherwise, questions[2:]), (questions[:2], [])):
+        with pytest.raises(ConfigError, match="a run with other questions or another scoring"):
+            folder.ensure_same_questions(task, validation)
 
 
 @pytest.mark.parametrize("exists", [False, True])

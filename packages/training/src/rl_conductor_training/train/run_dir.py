@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +15,7 @@ from pydantic import Field
 
 from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
 from rl_conductor.errors import ConfigError
+from rl_conductor.scoring import Sample
 from rl_conductor.types import Dollars, Value
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rewards.verdict import Verdict
@@ -76,6 +78,13 @@ class Spending(Value):
     calls: int = 0
 
 
+class QuestionHashes(Value):
+    """Hashes of the questions of a run, with their scoring."""
+
+    task: str
+    validation: str
+
+
 class StepRow(Value):
     """A line of `metrics.jsonl`."""
 
@@ -124,6 +133,22 @@ class RunDir:
             _ensure_same(path, read_value(file, TrainConfig), config)
         write_value(file, config)
         return cls(path)
+
+    def ensure_same_questions(self, task: Sequence[Sample], validation: Sequence[Sample]) -> None:
+        """Writes the hashes of the questions of a new run; those of a resumed one must be the same.
+
+        Raises:
+            ConfigError: they are not.
+        """
+        file = self.path / "questions.json"
+        hashes = QuestionHashes(task=_hash_samples(task), validation=_hash_samples(validation))
+        if not file.exists():
+            write_value(file, hashes)
+        elif read_value(file, QuestionHashes) != hashes:
+            raise ConfigError(
+                f"{str(self.path)!r} has a run with other questions or another scoring of them: a run resumes only with"
+                " the same. Restore them, or pass another folder with --output"
+            )
 
     @property
     def warm_start(self) -> Path:
@@ -219,6 +244,11 @@ def _ensure_same(path: Path, previous: TrainConfig, config: TrainConfig) -> None
             f"{str(path)!r} has a run with other settings of {', '.join(changed)}: a run resumes only with unchanged"
             " settings. Pass another folder with --output, or remove this one"
         )
+
+
+def _hash_samples(samples: Iterable[Sample]) -> str:
+    lines = "\n".join(sample.model_dump_json(exclude_defaults=True) for sample in samples)
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
 
 def latest_complete_checkpoint(path: Path) -> Path | None:

@@ -91,8 +91,8 @@ def train(
         on_status: called with the progress between the metrics.
 
     Raises:
-        ConfigError: the configuration does not fit the model, the task or the run directory, needs a package that is
-            not installed, or a cap in dollars can't be enforced.
+        ConfigError: the configuration or the questions do not fit the model, the task or the run directory, a package
+            is not installed, or a cap in dollars can't be enforced.
     """
     started_at, limits = time.monotonic(), Limits.require(limits, Limits())
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
@@ -109,6 +109,8 @@ def train(
     progress = TrainProgress(on_status if state.is_main_process else lambda _status: None)
     setup = TrainingSetup(config, pool, budget, progress)
     progress.begin("loading the questions")
+    with state.main_process_first():
+        run_dir.ensure_same_questions(setup.task.samples, [row.sample for row in setup.validation_instances])
     if state.is_main_process:
         on_estimate(setup.estimate())
     call = _Call(setup, run_dir, last_step, on_step, started_at, previous)
