@@ -23,6 +23,7 @@ from rl_conductor_server.store import Store, StoredBatch
 from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.tables import batches
 from server.conftest import At, Serve, until
+from server.raw_connections import MORE_THAN_SOCKETS_HOLD, connection
 
 MODEL = "conductor-mini"
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
@@ -67,6 +68,33 @@ async def results(client: AsyncOpenAI, file: str | None) -> dict[str, Any]:
 
 def repeat(worker: str = "from a") -> ScriptedModel:
     return ScriptedModel(lambda request: f"{worker}: {request.messages[-1].text[-200:]}")
+
+
+async def stall(at: At, path: str) -> tuple[bytes, int]:
+    """Requests a file and reads only the first line, and the room that the file takes, until the server hangs up."""
+    async with connection(at) as (reader, writer):
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        status = await reader.readline()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        reserved = at.service.bodies.reserved
+        await until(lambda: not at.service.bodies.reserved)
+        await at.http.aclose()
+        await until(lambda: not at.server.server_state.connections)
+    return status, reserved
+
+
+@pytest.mark.parametrize("part", ["input", "output"])
+async def test_a_client_that_stops_reading_a_file_is_disconnected(serve: Serve, part: str) -> None:
+    size = MORE_THAN_SOCKETS_HOLD // 8
+    at = await serve({"a": "x" * size}, intake={"client_seconds": 0.4})
+    client = at.openai()
+    made = await create(client, [chat(number) for number in range(8)])
+    batch = await ended(client, made.id)
+    file = batch.output_file_id if part == "output" else await upload(client, ["x" * size] * 8)
+    await client.close()
+    status, reserved = await stall(at, f"/v1/files/{file}/content")
+    assert b"200" in status
+    assert reserved == (2**20 if part == "output" else 8 * size + 7)
 
 
 async def test_a_batch_of_twenty_requests_is_answered_in_one_output_file(serve: Serve) -> None:

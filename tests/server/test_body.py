@@ -4,10 +4,8 @@ import asyncio
 import gc
 import json
 import re
-import socket
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,28 +14,10 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from core.runs import SOON, Gated, Paced, forever
 from rl_conductor.errors import ScriptError
 from server.conftest import At, Serve, until
+from server.raw_connections import MORE_THAN_SOCKETS_HOLD, connection
 
 BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
 QUICK = {"client_seconds": 0.4, "body_bytes": 4096, "header_bytes": 4096}
-
-
-MORE_THAN_SOCKETS_HOLD = 6_000_000
-"""Bytes of a response that a connection with a small receive buffer does not hold back for a reader."""
-
-
-@asynccontextmanager
-async def connection(at: At) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
-    """A raw connection whose receive buffer is small."""
-    host, port = at.url.removeprefix("http://").split(":")
-    raw = socket.socket()
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
-    raw.connect((host, int(port)))
-    raw.setblocking(False)
-    reader, writer = await asyncio.open_connection(sock=raw)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
 
 
 async def say(at: At, text: str) -> bytes:
@@ -287,11 +267,11 @@ async def test_a_busy_connection_keeps_no_finished_requests_alive(serve: Serve) 
         assert sum(isinstance(thing, RequestResponseCycle) for thing in gc.get_objects()) < 10
 
 
-@pytest.mark.parametrize("keep", ["keep-alive", "close"])
-async def test_a_client_that_never_reads_a_response_is_disconnected(serve: Serve, keep: str) -> None:
+@pytest.mark.parametrize(("keep", "count"), [("keep-alive", 1), ("keep-alive", 2), ("close", 1)])
+async def test_a_client_that_never_reads_a_response_is_disconnected(serve: Serve, keep: str, count: int) -> None:
     at = await serve({"a": "x" * MORE_THAN_SOCKETS_HOLD}, intake={"client_seconds": 0.4})
     async with connection(at) as (reader, writer):
-        writer.write(raw_request(BODY, f"connection: {keep}"))
+        writer.write(raw_request(BODY, f"connection: {keep}") * count)
         assert b"200" in await reader.readline()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: not at.server.server_state.connections)

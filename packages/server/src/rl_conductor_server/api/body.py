@@ -134,6 +134,8 @@ class LimitingProtocol(HttpToolsProtocol):
     """From the end of a response to the next request."""
     header_bytes = 64 * 2**10
     _is_watched = False
+    _has_resumed = False
+    """Since the last check whether the client reads: then the response went on, however much of it is unread."""
     _deadline = 0.0
     """When the headers of the next request have to be complete, by the loop's clock."""
     _timer: asyncio.TimerHandle | None = None
@@ -193,18 +195,27 @@ class LimitingProtocol(HttpToolsProtocol):
         self._stop_timer()
 
     def pause_writing(self) -> None:
-        """Starts a timeout for a client that reads slowly: closing the transport would still wait for it."""
+        """Starts a timeout for a client that reads slowly: the response, or closing the transport, waits for it."""
         super().pause_writing()
         if not self._is_watched:
             self._is_watched = True
-            self.loop.call_later(self.seconds, self._abort_if_stalled, self.transport.get_write_buffer_size())
+            self._watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._has_resumed = True
+
+    def _watch(self) -> None:
+        self._has_resumed = False
+        self.loop.call_later(self.seconds, self._abort_if_stalled, self.transport.get_write_buffer_size())
 
     def _abort_if_stalled(self, previous_size: int) -> None:
         size = self.transport.get_write_buffer_size()
-        if size >= previous_size and self.transport.is_closing():
+        is_waiting = self.transport.is_closing() or (self.flow.write_paused and not self._has_resumed)
+        if size >= previous_size and is_waiting:
             self.transport.abort()
         elif size:
-            self.loop.call_later(self.seconds, self._abort_if_stalled, size)
+            self._watch()
         else:
             self._is_watched = False
 

@@ -134,10 +134,8 @@ class StreamLimit:
                 del self._open[client]
 
 
-class EventStream(StreamingResponse):
-    """A response of server-sent events that disconnects slow clients."""
-
-    media_type = "text/event-stream"
+class TimedStream(StreamingResponse):
+    """A response in pieces that disconnects slow clients."""
 
     def __init__(
         self,
@@ -145,10 +143,11 @@ class EventStream(StreamingResponse):
         *,
         timeout: float,
         on_close: Callable[[], None],
-        headers: dict[str, str],
+        headers: dict[str, str] | None = None,
+        media_type: str | None = None,
     ) -> None:
-        """`timeout` is in seconds, for each frame; `on_close` is always called at the end."""
-        super().__init__(content, headers=headers | {"cache-control": "no-store", "x-accel-buffering": "no"})
+        """`timeout` is in seconds, for each piece; `on_close` is always called at the end."""
+        super().__init__(content, headers=headers, media_type=media_type)
         self._timeout = timeout
         self._on_close = on_close
 
@@ -167,4 +166,21 @@ class EventStream(StreamingResponse):
             try:
                 await super().stream_response(send_with_timeout)
             except TimeoutError:
-                log.warning("a client took more than %g s to read a frame; its stream was closed", self._timeout)
+                log.warning("a client took more than %g s to read a piece; its stream was closed", self._timeout)
+
+
+class EventStream(TimedStream):
+    """A response of server-sent events."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        content: AsyncGenerator[str, None],
+        *,
+        timeout: float,
+        on_close: Callable[[], None],
+        headers: dict[str, str],
+    ) -> None:
+        headers = headers | {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(content, timeout=timeout, on_close=on_close, headers=headers)

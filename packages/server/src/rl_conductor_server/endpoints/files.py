@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from rl_conductor_server.api.body import check_content_length, media_type, too_large
+from rl_conductor_server.api.sse import TimedStream
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.service import Service
@@ -21,6 +23,8 @@ from rl_conductor_server.store import FilePurpose, Quota, StoredFile
 
 router = APIRouter(prefix="/v1/files")
 
+PIECE_CHARS = 2**16
+"""Length of the pieces in which an uploaded file is sent."""
 FORM_BYTES = 16 * 2**10
 """Maximum size of the form apart from the file's content."""
 UPLOAD_BODY = {
@@ -94,12 +98,24 @@ async def retrieve(file_id: str, service: ServiceDependency, key: Caller) -> dic
 
 @router.get("/{file_id}/content", response_class=Response)
 async def read_content(file_id: str, service: ServiceDependency, key: Caller) -> Response:
-    """Returns the content of a file."""
+    """Returns the content of a file, in pieces at the pace of the client."""
     file = await find_file(service, file_id, key.name)
-    if file.part is None:
-        content = await service.store.files.read_upload(file.id, key=key.name)
-        return Response((content or "").encode(), media_type="application/jsonl")
-    return StreamingResponse(service.store.files.read_results(file), media_type="application/jsonl")
+    is_upload = file.part is None
+    with ExitStack() as resources:
+        size = file.bytes if is_upload else min(file.bytes, service.settings.batches.reply_bytes)
+        resources.enter_context(service.reserve_body(size, key))
+        return TimedStream(
+            _read_upload(service, file) if is_upload else service.store.files.read_results(file),
+            timeout=service.settings.intake.client_seconds,
+            on_close=resources.pop_all().close,
+            media_type="application/jsonl",
+        )
+
+
+async def _read_upload(service: Service, file: StoredFile) -> AsyncGenerator[str, None]:
+    content = await service.store.files.read_upload(file.id, key=file.key) or ""
+    for start in range(0, len(content), PIECE_CHARS):
+        yield content[start : start + PIECE_CHARS]
 
 
 @router.delete("/{file_id}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from itertools import accumulate
 
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
@@ -11,8 +12,8 @@ from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import batch_items, batches, files
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
-PAGE_SIZE = 8
-"""Number of results that are read at once."""
+PAGE_SIZE, PAGE_BYTES = 64, 2**18
+"""Number and size of results that are read at once; a longer one is read by itself."""
 LISTED = [column for column in files.columns if column.name != "content"]
 ITEM_STATUS = {"output": "done", "errors": "failed"}
 """The status of the items whose results are in each part."""
@@ -82,18 +83,21 @@ class FileStore:
     async def read_results(self, file: StoredFile) -> AsyncGenerator[str, None]:
         """Yields the lines of a file with results of a batch, several at a time."""
         assert file.part is not None
-        line = 0
+        line, number = 0, batch_items.c.line
+        is_result = and_(
+            batch_items.c.batch == file.batch,
+            batch_items.c.status == ITEM_STATUS[file.part],
+            batch_items.c.result.is_not(None),
+        )
         while True:
-            query = (
-                select(batch_items.c.line, batch_items.c.result)
-                .where(batch_items.c.batch == file.batch, batch_items.c.status == ITEM_STATUS[file.part])
-                .where(batch_items.c.line > line, batch_items.c.result.is_not(None))
-            )
-            rows = (await self._reader.execute(query.order_by(batch_items.c.line).limit(PAGE_SIZE))).all()
+            query = select(number, batch_items.c.result_bytes).where(is_result, number > line)
+            rows = (await self._reader.execute(query.order_by(number).limit(PAGE_SIZE))).all()
             if not rows:
                 return
-            yield "".join(f"{row.result}\n" for row in rows)
-            line = rows[-1].line
+            count = sum(size <= PAGE_BYTES for size in accumulate(row.result_bytes for row in rows))
+            first, line = rows[0].line, rows[max(count, 1) - 1].line
+            page = select(batch_items.c.result).where(is_result, number.between(first, line)).order_by(number)
+            yield "".join(f"{result}\n" for result in (await self._reader.execute(page)).scalars())
 
     async def delete(self, file: StoredFile) -> None:
         """Deletes a file with its content. A batch that was created from it continues."""
