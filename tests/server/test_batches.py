@@ -144,6 +144,7 @@ async def test_requests_without_an_answer_are_in_the_error_file(serve: Serve) ->
         ([{"custom_id": "x", "url": CHAT}], 1, "invalid_request"),
         ([chat(1), chat(2), chat(3)], None, "too_many_requests"),
         ([{**chat(1), "custom_id": "a\0b"}], 1, "invalid_request"),
+        ([{**chat(1), "custom_id": "é" * 257}], 1, "invalid_request"),
         (["\n"], None, "empty_file"),
         (["\n\n\n\n"], None, "too_many_requests"),
         ([chat(1, user="x" * 2_000)], 1, "request_too_large"),
@@ -215,6 +216,19 @@ async def test_a_cancelled_batch_keeps_the_results_so_far(serve: Serve, tmp_path
     assert (await client.batches.cancel(made.id)).status == "cancelled"
     assert (a.in_flight, len(a.requests)) == (0, 5)
     assert {run.status for run in await at.service.store.list_runs()} == {"done", "cancelled"}
+
+
+@pytest.mark.parametrize("concurrency", [0, 1], ids=["queued", "running"])
+async def test_nothing_of_a_cancelled_request_is_stored(serve: Serve, tmp_path: Path, concurrency: int) -> None:
+    a = ScriptedModel("never", delay=3_600.0)
+    at = await serve({"a": a, "b": a}, store=shared(tmp_path), batches={"concurrency": concurrency})
+    client = at.openai()
+    made = await create(client, [chat(number) for number in range(3)])
+    await until(lambda: len(a.requests) == concurrency)
+    await client.batches.cancel(made.id)
+    assert (await ended(client, made.id)).status == "cancelled"
+    with sqlite3.connect(tmp_path / "shared.db") as database:
+        assert database.execute("SELECT count(*) FROM batch_items").fetchone() == (0,)
 
 
 def shared(folder: Path) -> dict[str, Any]:
@@ -403,6 +417,8 @@ async def test_a_cancelled_batch_ends_although_its_process_died(serve: Serve, tm
     await dead.aclose()
     await client.batches.cancel(made.id)
     assert (await ended(client, made.id)).status == "cancelled"
+    with sqlite3.connect(tmp_path / "shared.db") as database:
+        assert database.execute("SELECT count(*) FROM batch_items").fetchone() == (0,)
 
 
 async def test_a_batch_that_is_cancelled_while_its_result_waits_for_the_store_ends(

@@ -20,16 +20,21 @@ MAX_QUOTED_CHARS = 64
 """Characters of a wrong value that an error quotes; errors are stored."""
 
 
-def _without_nul(text: str) -> str:
+MAX_ID_BYTES = 512
+
+
+def _check_id(text: str) -> str:
     if "\0" in text:  # the store can't hold it
         raise ValueError("must not contain NUL characters")
+    if len(text.encode(errors="replace")) > MAX_ID_BYTES:  # it is kept until the batch is deleted
+        raise ValueError(f"must have at most {MAX_ID_BYTES} bytes")
     return text
 
 
 class _Line(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    custom_id: Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_without_nul)]
+    custom_id: Annotated[str, Field(min_length=1), AfterValidator(_check_id)]
     method: Literal["POST"] = "POST"
     url: str
     body: dict[str, Any]

@@ -356,7 +356,10 @@ batch_items = Table(
     Column("result_bytes", Count, nullable=False),
     Index("batch_items_by_status", "status", "line"),
 )
-"""Requests of batches. `body` is emptied when the request has a `result`, a line of the output or the error file."""
+"""Requests of batches, but for those that were cancelled, which no file lists.
+
+`body` is emptied when the request has a `result`, a line of the output or the error file.
+"""
 
 sessions = Table(
     "sessions",

@@ -108,14 +108,14 @@ class BatchStore:
         return [_batch(row) for row in (await self._reader.execute(query)).mappings()]
 
     async def cancel(self, batch: str) -> None:
-        """Cancels the queued items of a batch; processes that run the others are to cancel them, too."""
+        """Deletes the queued items of a batch; processes that run the others are to cancel them, too."""
 
         def cancel(connection: Connection) -> None:
             is_active = and_(batches.c.id == batch, batches.c.status == "in_progress")
             values = {"status": "cancelling", "cancelling": self._now}
             if connection.execute(update(batches).where(is_active).values(values)).rowcount:
                 is_queued = and_(batch_items.c.batch == batch, batch_items.c.status == "queued")
-                connection.execute(update(batch_items).where(is_queued).values(status="cancelled", body=""))
+                connection.execute(delete(batch_items).where(is_queued))
                 settle(connection, batch, self._now)
 
         await self._write_queue.execute(cancel)

@@ -162,8 +162,11 @@ class BatchItems:
             return
         _erase_private_run(connection, row)
         size = _size(result)
-        values = {"status": result.status, "body": "", "result": result.text, "result_bytes": size}
-        connection.execute(update(batch_items).where(_is_at(*place)).values(values))
+        if result.status == "cancelled":
+            connection.execute(delete(batch_items).where(_is_at(*place)))
+        else:
+            values = {"status": result.status, "body": "", "result": result.text, "result_bytes": size}
+            connection.execute(update(batch_items).where(_is_at(*place)).values(values))
         counts: dict[str, Any] = {"stored_bytes": batches.c.stored_bytes + size - len(row.body.encode())}
         counted = {"done": "completed", "failed": "failed"}.get(result.status)
         if counted is not None:
@@ -198,12 +201,11 @@ class BatchItems:
         await self._write_queue.execute(tend)
 
     def _cancel_orphaned(self, connection: Connection) -> None:
-        """Cancels items of dead processes if their batch is being cancelled or has expired."""
+        """Deletes items of dead processes if their batch is being cancelled or has expired."""
         query = self._with_key.where(batch_items.c.status == "running", self._is_expired)
         for row in connection.execute(query.where(batches.c.status.in_(["cancelling", "finalizing"]))).all():
             _erase_private_run(connection, row)
-            values = {"status": "cancelled", "body": ""}
-            connection.execute(update(batch_items).where(_is_at(row.batch, row.line)).values(values))
+            connection.execute(delete(batch_items).where(_is_at(row.batch, row.line)))
             settle(connection, row.batch, self._now)
 
 
