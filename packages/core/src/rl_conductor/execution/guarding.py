@@ -43,8 +43,8 @@ def missing_checks(run: RunContext, result: StepResult, *, is_last: bool) -> lis
     """Lists the guardrails that have not checked the reply of a step, which may be from before they were added."""
     stages: tuple[Stage, ...] = ("reply", "answer") if is_last else ("reply",)
     needed = dict.fromkeys(guardrail.name for stage in stages for guardrail in _at(run, stage))
-    done = {check.guardrail for check in result.checks if check.stage in stages and not check.is_blocking}
-    return [name for name in needed if name not in done]
+    passed = {check.guardrail for check in result.checks if check.stage in stages and not check.is_blocking}
+    return [name for name in needed if name not in passed]
 
 
 def answer_block(rounds: Sequence[Round]) -> GuardrailCheck | None:
