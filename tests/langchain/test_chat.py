@@ -13,6 +13,7 @@ from typing import Any, TypedDict
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
+from langchain_anthropic import ChatAnthropic
 from langchain_core._api import LangChainBetaWarning
 from langchain_core.caches import InMemoryCache
 from langchain_core.exceptions import OutputParserException
@@ -32,7 +33,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_core.runnables import ConfigurableField
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from core.capitals import tiers
 from core.runs import SOON, Paced, down, plan, prompt_of
@@ -615,3 +616,13 @@ async def test_its_events_are_langchains_own() -> None:
     custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
     assert custom[0] == "conductor_workflow_planned"
     assert custom.count("conductor_step_started") == custom.count("conductor_step_finished") == 2
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_a_plan_has_room_for_the_thinking_of_its_model(is_bound: bool) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 4_000}
+    chat = ChatAnthropic(model="claude-sonnet-4-5", api_key=SecretStr("k"), max_tokens=8_000)
+    thinks = chat.bind(thinking=thinking) if is_bound else chat.model_copy(update={"thinking": thinking})
+    for conductor in (ChatConductor({"a": thinks}), ChatConductor({"a": chat}, planner=thinks)):
+        assert conductor.conductor.planner.sampling.max_tokens == 1_024 + 4_000
+    assert ChatConductor({"a": chat}).conductor.planner.sampling.max_tokens == 1_024

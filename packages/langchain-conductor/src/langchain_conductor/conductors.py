@@ -23,7 +23,8 @@ from rl_conductor.guardrails import Guardrail
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.workflow.limits import Limits
+from rl_conductor.types import Sampling
+from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
 
@@ -162,17 +163,25 @@ def _max_input_tokens_of(model: Model) -> int | None:
 
 
 def _to_planner(source: AnyModel | Planner) -> Planner:
-    return source if isinstance(source, Planner) else Planner(model=to_core_model(source))
+    return source if isinstance(source, Planner) else _with_thinking(Planner(model=to_core_model(source)))
 
 
 def _select_planner(pool: WorkerPool) -> Planner:
     """Selects the first worker that is a language model; an agent or a chain would do the task instead of planning."""
     for worker in pool.values():
         if not isinstance(worker.model, RunnableModel):
-            return Planner.from_worker(worker)
+            return _with_thinking(Planner.from_worker(worker))
     raise ConfigError(
         f"none of {', '.join(pool)} can plan, as all are agents or chains; write planner=..., a chat model"
     )
+
+
+def _with_thinking(planner: Planner) -> Planner:
+    """Adds the model's budget for thinking to the tokens of a plan."""
+    model = untraced(planner.model)
+    if not (isinstance(model, ChatModel) and model.thinking_tokens):
+        return planner
+    return replace(planner, sampling=Sampling(max_tokens=PLAN_TOKENS + model.thinking_tokens))
 
 
 def _find_profile(name: str) -> Profile:

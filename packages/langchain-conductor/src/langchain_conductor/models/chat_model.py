@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -79,7 +79,8 @@ class ChatModel:
         max_tokens = [entry.get("ls_max_tokens") or -1 for entry in params]  # Ollama also writes no limit as -1
         self.max_tokens: int | None = max(max_tokens) if min(max_tokens) > 0 else None
         """The model's own maximum number of tokens of a reply; with fallbacks, the largest."""
-
+        self.thinking_tokens = max(_thinking_tokens(model, kwargs) for model, kwargs in models)
+        """The model's budget for thinking, which its maximum of tokens has to exceed; with fallbacks, the largest."""
         limits = [(model.profile or {}).get("max_input_tokens") for model, _ in models]
         self.max_input_tokens: int | None = min(filter(None, limits), default=None)
         """The context limit in the model's profile; with fallbacks, the smallest."""
@@ -230,6 +231,13 @@ def _strict_option(chat: BaseChatModel, tools: Sequence[Tool]) -> dict[str, Any]
     if len(values) > 1 or None in values or "strict" not in inspect.signature(chat.bind_tools).parameters:
         return {}
     return {"strict": values.pop()}
+
+
+def _thinking_tokens(chat: BaseChatModel, kwargs: Mapping[str, Any]) -> int:
+    """Returns the budget for thinking in the form of Anthropic's package; 0 without one."""
+    thinking = kwargs.get("thinking") or getattr(chat, "thinking", None)
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return budget if isinstance(budget, int) else 0
 
 
 def _common_capabilities(models: Sequence[Capabilities]) -> Capabilities:
