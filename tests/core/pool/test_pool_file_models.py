@@ -80,6 +80,21 @@ def test_wrong_options_of_a_class_are_a_configuration_error(tmp_path: Path) -> N
         WorkerPool.from_toml(write(tmp_path / "pool.toml", text))
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("headers = { X = 5 }", "options.headers.X: write a string"),
+        ("base_url = 5", "options.base_url: write a string"),
+        ("context = 'x'", "options.context: write an integer"),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_named_with_its_worker(tmp_path: Path, options: str, says: str) -> None:
+    text = f"[workers.ann]\nmodel = 'ollama:x'\noptions = {{ {options} }}\n"
+    with pytest.raises(ConfigError) as caught:
+        WorkerPool.from_toml(write(tmp_path / "pool.toml", text))
+    assert str(caught.value) == f"worker 'ann': ollama:x: {says}"
+
+
 INNER = '[workers.echo]\nmodel = "pool_file_models:Echo"\n[planner]\nmodel = "pool_file_models:Planner"\n'
 
 

@@ -18,7 +18,7 @@ from rl_conductor.agents.mcp_server import MCPServer
 from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import PROVIDERS, Model, adapter, expected_providers, model, providers
-from rl_conductor.models.options import describe_option_error
+from rl_conductor.models.options import checked_options, describe_option_error
 from rl_conductor.models.redaction import is_secret_name
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
@@ -78,7 +78,8 @@ class ModelEntry(_Entry):
                 'variable as api_key_env = "MY_API_KEY"'
             )
         self._check_secrets()
-        options = {**self.options, **self._secret_options()}
+        options = self._checked_options()
+        options |= self._secret_options(options.get("headers") or {})
         if self.price is not None:
             options["price"] = self.price
         try:
@@ -105,19 +106,29 @@ class ModelEntry(_Entry):
                 'environment, and name the variable as headers_env = { Authorization = "MY_HEADER" }'
             )
 
+    def _checked_options(self) -> dict[str, Any]:
+        """Returns the options with the types that the provider's adapter has for them."""
+        provider = self.model.partition(":")[0]
+        if provider not in PROVIDERS and provider not in providers():
+            return dict(self.options)
+        try:
+            return checked_options(self.options, adapter(provider))
+        except ConfigError as error:
+            raise ConfigError(f"{self.model}: {error}") from None
+
     def _describe(self, error: TypeError) -> str:
         provider = self.model.partition(":")[0]
         source = adapter(provider) if provider in providers() else import_object(self.model)
         return describe_option_error(error, source)
 
-    def _secret_options(self) -> dict[str, Any]:
-        """Reads the key and the headers from the environment."""
+    def _secret_options(self, headers: Mapping[str, str]) -> dict[str, Any]:
+        """Reads the key, and headers to add to `headers`, from the environment."""
         options: dict[str, Any] = {}
         if self.api_key_env is not None:
             options["api_key"] = self._variable(self.api_key_env)
         if self.headers_env:
             secret_headers = {name: self._variable(variable) for name, variable in self.headers_env.items()}
-            options["headers"] = {**self.options.get("headers", {}), **secret_headers}
+            options["headers"] = {**headers, **secret_headers}
         return options
 
     def _variable(self, name: str) -> str:
@@ -245,6 +256,18 @@ class WorkerSettings(_Entry):
 class WorkerEntry(ModelEntry, WorkerSettings):
     """A worker in a pool file: `[workers.NAME]`."""
 
+    def to_worker(self, name: str, tools: Sequence[AnyTool] = ()) -> Worker:
+        """Creates the worker, with `tools` besides its own.
+
+        Raises:
+            ConfigError: its model, one of its options or a tool is wrong.
+        """
+        try:
+            worker = Worker.of(name, self.build())
+        except ConfigError as error:
+            raise ConfigError(f"worker {name!r}: {error}") from error
+        return self.apply_to(worker).with_tools(self.all_tools(tools))
+
 
 class PlanManner(_Entry):
     """Settings of the planner's prompt. A trained planner needs the settings that it was trained with."""
@@ -318,10 +341,7 @@ class PoolFile(_Entry):
 
     def build(self) -> list[Worker]:
         """Creates the workers, in the order of the file."""
-        return [
-            entry.apply_to(Worker.of(name, entry.build())).with_tools(entry.all_tools())
-            for name, entry in self.workers.items()
-        ]
+        return [entry.to_worker(name) for name, entry in self.workers.items()]
 
 
 def read_pool_file(path: str | Path) -> PoolFile:
@@ -357,9 +377,7 @@ def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, A
     is_model_name = isinstance(entry.get("model", ""), str)
     try:
         if is_model_name:
-            worker_entry = PoolFile.model_validate({"workers": {name: entry}}).workers[name]
-            worker = worker_entry.apply_to(Worker.of(name, worker_entry.build()))
-            return worker.with_tools(worker_entry.all_tools(tools))
+            return PoolFile.model_validate({"workers": {name: entry}}).workers[name].to_worker(name, tools)
         settings = WorkerSettings.model_validate({key: value for key, value in entry.items() if key != "model"})
     except ValidationError as error:
         below, kind = (2, PoolFile) if is_model_name else (0, WorkerSettings)
