@@ -161,7 +161,8 @@ async def wrong_always(_sample: Sample, _text: str) -> Score:
 
 def test_a_heldout_question_that_is_also_for_training_is_refused(tmp_path: Path) -> None:
     task = build_task()
-    own = Task("own", task.samples[:2], exact)
+    loud = task.samples[1].model_copy(update={"question": f"{task.samples[1].question.upper()} "})
+    own = Task("own", (task.samples[0], loud), exact)
     with pytest.raises(ConfigError, match=r"2 of the held-out questions of 'own' are also in 'skills'.*remove them"):
         split_task(task, seed=0, opening_file=tmp_path / "heldout.json", heldout=own)
 

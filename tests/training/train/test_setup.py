@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +44,15 @@ def test_validation_questions_are_not_training_questions() -> None:
     setup = TrainingSetup(TrainConfig.model_validate(LEAST | {"validation": shared}), POOL)
     with pytest.raises(ConfigError, match=r"validation\.task has 2 of the training questions, such as"):
         setup.validation_instances  # noqa: B018
+
+
+def test_a_training_question_with_other_blanks_is_no_validation_question(tmp_path: Path) -> None:
+    for name, question in (("train", "What is it?"), ("validation", " what is  it?\n")):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"question": question, "answer": "x"}) + "\n")
+    tasks = [{"name": f"jsonl:{tmp_path / name}.jsonl"} for name in ("train", "validation")]
+    config = TrainConfig.model_validate(LEAST | {"task": tasks[0], "validation": {"task": tasks[1]}})
+    with pytest.raises(ConfigError, match=r"validation\.task has 1 of the training questions"):
+        TrainingSetup(config, POOL).validation_instances  # noqa: B018
 
 
 def test_validation_instances_are_the_same_each_time() -> None:

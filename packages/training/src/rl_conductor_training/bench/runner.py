@@ -22,7 +22,7 @@ from rl_conductor_training.bench.settings import BenchSettings, TaskSettings
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.bench.systems.single_model import evaluate_workers
 from rl_conductor_training.tasks import Sample, Task
-from rl_conductor_training.tasks.groups import group_of
+from rl_conductor_training.tasks.groups import group_of, hash_question, shared_questions
 from rl_conductor_training.workers.source import ReplyCache
 
 
@@ -233,12 +233,12 @@ def _exclude_learned_questions(test: Task, systems: Mapping[str, SystemEntry]) -
     Raises:
         ConfigError: no question remains.
     """
-    learned = {name: set(entry.learned_questions()) for name, entry in systems.items()}
-    questions = set().union(*learned.values())
-    if questions.issuperset(sample.question for sample in test.samples):
+    learned = {name: {hash_question(each) for each in entry.learned_questions()} for name, entry in systems.items()}
+    hashes = set().union(*learned.values())
+    if hashes.issuperset(hash_question(sample.question) for sample in test.samples):
         names = " and ".join(repr(name) for name, own in learned.items() if own)
         raise ConfigError(f"{names} learned from every question of {test.name!r}; compare on others")
-    return test.where(lambda sample: sample.question not in questions) if questions else test
+    return test.where(lambda sample: hash_question(sample.question) not in hashes) if hashes else test
 
 
 def _exclude_test_questions(calibration_task: Task, test: Task) -> Task:
@@ -247,10 +247,10 @@ def _exclude_test_questions(calibration_task: Task, test: Task) -> Task:
     Raises:
         ConfigError: no question remains.
     """
-    test_questions = {sample.question for sample in test.samples}
-    if test_questions.issuperset(sample.question for sample in calibration_task.samples):
+    shared = set(shared_questions(calibration_task.samples, test.samples))
+    if shared.issuperset(sample.question for sample in calibration_task.samples):
         raise ConfigError(f"every question of [calibration] is in {test.name!r} too; learn from another split")
-    return calibration_task.where(lambda sample: sample.question not in test_questions)
+    return calibration_task.where(lambda sample: sample.question not in shared)
 
 
 async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply) -> SampleResult:

@@ -20,7 +20,7 @@ from rl_conductor.scoring import Score
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
 from rl_conductor_training.tasks import Sample, Task, load_task
-from rl_conductor_training.tasks.groups import group_of, hash_question
+from rl_conductor_training.tasks.groups import group_of, hash_question, normalize_question, shared_questions
 
 Part = Literal["train", "validation", "heldout"]
 SHARES: dict[Part, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
@@ -191,7 +191,7 @@ def _join_duplicates(samples: Sequence[Sample], groups: Mapping[str, str]) -> di
 
     first_by_question: dict[str, str] = {}
     for sample in samples:
-        first = find(first_by_question.setdefault(" ".join(sample.question.split()), groups[sample.id]))
+        first = find(first_by_question.setdefault(normalize_question(sample.question), groups[sample.id]))
         other = find(groups[sample.id])
         if other != first:
             joined[other] = first
@@ -213,8 +213,7 @@ def _join_tasks(task: Task, heldout: Task) -> Task:
     Raises:
         ConfigError: a question is in both.
     """
-    questions = {sample.question for sample in heldout.samples}
-    if shared := [sample.question for sample in task.samples if sample.question in questions]:
+    if shared := shared_questions(task.samples, heldout.samples):
         raise ConfigError(
             f"{len(shared)} of the held-out questions of {heldout.name!r} are also in {task.name!r}, such as "
             f"{truncate_middle(shared[0], 60)!r}; remove them from one of the two, since nothing may learn from them"

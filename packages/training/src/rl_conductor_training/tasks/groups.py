@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from rl_conductor.scoring import Sample
 
@@ -24,6 +25,12 @@ def normalize_question(question: str) -> str:
 def hash_question(question: str) -> str:
     """Hashes a question to 16 hexadecimal digits; equal questions have the same hash, whatever their ids are."""
     return hashlib.sha256(normalize_question(question).encode()).hexdigest()[:16]
+
+
+def shared_questions(samples: Iterable[Sample], others: Iterable[Sample]) -> list[str]:
+    """Returns the questions of `samples` that are also among the others."""
+    texts = {normalize_question(sample.question) for sample in others}
+    return [sample.question for sample in samples if normalize_question(sample.question) in texts]
 
 
 def group_of(sample: Sample) -> str:

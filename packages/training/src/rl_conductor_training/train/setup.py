@@ -11,6 +11,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Task
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.spending import CostEstimate, RunBudget
+from rl_conductor_training.tasks.groups import shared_questions
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.estimate import estimate_training
 from rl_conductor_training.train.progress import TrainProgress
@@ -60,9 +61,7 @@ class TrainingSetup:
         if self.config.validation is None:
             return []
         task = self.config.validation.task.build()
-        trained = {sample.question for sample in self.task.samples}
-        shared = [sample.question for sample in task.samples if sample.question in trained]
-        if shared:
+        if shared := shared_questions(task.samples, self.task.samples):
             raise ConfigError(
                 f"validation.task has {len(shared)} of the training questions, such as {shared[0]!r:.80}: choose"
                 " another split or seed"
