@@ -98,7 +98,7 @@ class GrpoSettings(_Settings):
     rollouts: int = Field(default=64, ge=2)
     """Plans per question and round: the size of a group."""
     micro_batch: int = Field(default=8, ge=1)
-    """Plans per forward and backward pass on each device; affects only memory and time."""
+    """Plans per forward and backward pass on each device; affects only memory and time, except with `loss = "bnpo"`."""
     learning_rate: float = Field(default=1e-6, gt=0)
     warmup: float = Field(default=0.03, ge=0, le=1)
     """Share of the steps over which the learning rate rises."""
@@ -109,6 +109,8 @@ class GrpoSettings(_Settings):
     clip: float = Field(default=0.2, gt=0)
     kl: float = Field(default=0.0, ge=0)
     loss: Literal["bnpo", "dr_grpo", "dapo", "grpo"] = "bnpo"
+    """`bnpo` divides by the tokens of a pass, so that the tokens of a pass with short plans weigh more; `dapo` by those
+    of the whole step, which is `bnpo` with all plans of a step in one pass."""
     scale: Literal["group", "batch", "none"] = "group"
     """The rewards whose standard deviation advantages are divided by."""
     weight_decay: float = Field(default=0.0, ge=0)
