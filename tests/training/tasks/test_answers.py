@@ -77,6 +77,8 @@ def test_extract_last_number_returns_the_last_number(text: str, number: str | No
         ("B) because it is", "B"),
         ("I think so.\nAnswer: D", "D"),
         ("Answer: A. No, the answer is C.", "C"),
+        ("**Answer**: B\n\nNote that answer A is a common mistake.", "B"),
+        ("I choose answer B", "B"),
         (r"\boxed{A}", "A"),
         ("The answer is a bit subtle.\n\\boxed{C}", "C"),
         ("The answer is a bit subtle.", None),

@@ -98,7 +98,8 @@ def extract_choice(text: str, letters: str) -> str | None:
     boxed = None if box is None else _boxed_choice(letters).match(_remove_latex(box))
     text = _remove_latex(text)
     whole_reply = re.fullmatch(rf"\W*([{letters}])\W*", text, re.IGNORECASE)
-    announced = _choice_pattern(letters).findall(text)
+    choices = _choice_pattern(letters).findall(text)
+    announced = [letter for label, letter in choices if label] or [letter for _, letter in choices]
     prefix = re.match(rf"[\s*(]*([{letters}])[).:*]", text)
     match = boxed or whole_reply
     letter = match[1] if match else announced[-1] if announced else prefix[1] if prefix else None
@@ -116,8 +117,8 @@ def _boxed_choice(letters: str) -> re.Pattern[str]:
 
 
 def _choice_pattern(letters: str) -> re.Pattern[str]:
-    """Matches a letter after "answer is" or "answer:"; a lower-case "a" before another word is an article."""
-    return re.compile(rf"(?i:answer\s*+(?:is|:)?)[\s:*(]*+([{letters}]\b|[{letters.lower()}]\b(?! +\w))")
+    """Matches a letter after "answer is", "answer:" or "answer" alone; "a" before another word is an article."""
+    return re.compile(rf"(?i:answer[\s*]*+(is|:)?)[\s:*(]*+([{letters}]\b|[{letters.lower()}]\b(?! +\w))")
 
 
 # -------------------------------------------------------------------------------------- comparing
