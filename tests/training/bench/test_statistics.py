@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.stats import t
@@ -64,6 +66,18 @@ def test_a_single_disagreeing_repetition_is_not_significant() -> None:
 def test_sign_flips_are_enumerated_or_sampled_conservatively() -> None:
     assert sign_flip_test(np.full(13, 0.5)) == pytest.approx(2 / 2**13)
     assert 2 / 2**14 < sign_flip_test(np.full(14, 0.5)) < 0.001
+
+
+def test_thousands_of_questions_need_little_memory() -> None:
+    ours, theirs = (np.random.default_rng(seed).choice([0, 0.5, 1], size=3000).tolist() for seed in (1, 2))
+    tracemalloc.start()
+    try:
+        mean_difference(ours, theirs)
+        bootstrap_ratio(ours, theirs)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000_000
 
 
 def test_ties_change_the_interval_but_not_p() -> None:

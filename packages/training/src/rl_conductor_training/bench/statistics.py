@@ -17,6 +17,8 @@ from rl_conductor._internal.confidence import CONFIDENCE_LEVEL
 from rl_conductor.types import Value
 
 RESAMPLES = 10_000
+DRAWS_AT_ONCE = 1_000_000
+"""Values drawn at the same time; all resamples of thousands of questions would take gigabytes."""
 TAIL = (1 - CONFIDENCE_LEVEL) / 2
 
 Floats = NDArray[np.float64]
@@ -162,7 +164,12 @@ def sign_flip_test(gaps: Floats) -> float:
     observed one is counted with them, which makes p slightly too large rather than too small.
     """
     result = permutation_test(
-        (gaps,), np.mean, permutation_type="samples", n_resamples=RESAMPLES, rng=np.random.default_rng(0)
+        (gaps,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=RESAMPLES,
+        batch=max(1, DRAWS_AT_ONCE // gaps.size),
+        rng=np.random.default_rng(0),
     )
     return float(result.pvalue)
 
@@ -194,6 +201,14 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
     ]
 
 
+def resample_sums(rows: Floats, *, seed: int = 0) -> Floats:
+    """Draws columns with replacement, as many as there are, `RESAMPLES` times; returns the sums of each row."""
+    count, rng = rows.shape[1], np.random.default_rng(seed)
+    at_once = max(1, DRAWS_AT_ONCE // count)
+    sizes = [min(at_once, RESAMPLES - start) for start in range(0, RESAMPLES, at_once)]
+    return np.concatenate([rows[:, rng.integers(count, size=(size, count))].sum(axis=2) for size in sizes], axis=1)
+
+
 def bootstrap_ratio(
     numerator: Sequence[float], denominator: Sequence[float], groups: Groups | None = None
 ) -> tuple[float, float, float]:
@@ -203,8 +218,7 @@ def bootstrap_ratio(
     bootstrap can't do.
     """
     above, below = (_Clusters(np.asarray(values, dtype=float), groups).sums for values in (numerator, denominator))
-    draws = np.random.default_rng(0).integers(above.size, size=(RESAMPLES, above.size))
-    drawn_above, drawn_below = above[draws].sum(axis=1), below[draws].sum(axis=1)
+    drawn_above, drawn_below = resample_sums(np.stack([above, below]))
     positive = drawn_below > 0
     low, high = np.quantile(drawn_above[positive] / drawn_below[positive], (TAIL, 1 - TAIL))
     return float(above.sum() / below.sum()), float(low), float(high)

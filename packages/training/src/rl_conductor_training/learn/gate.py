@@ -8,7 +8,7 @@ import numpy as np
 
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.bench.statistics import RESAMPLES, TAIL
+from rl_conductor_training.bench.statistics import TAIL, resample_sums
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.search.candidates import describe
 
@@ -76,8 +76,8 @@ def grouped_interval(values: Sequence[float], groups: Sequence[str], *, seed: in
     for value, group in zip(values, groups, strict=True):
         sums[index[group]] += value
         counts[index[group]] += 1
-    draws = np.random.default_rng(seed).integers(len(names), size=(RESAMPLES, len(names)))
-    means = sums[draws].sum(axis=1) / counts[draws].sum(axis=1)
+    drawn_sums, drawn_counts = resample_sums(np.stack([sums, counts]), seed=seed)
+    means = drawn_sums / drawn_counts
     low, high = np.quantile(means, (TAIL, 1 - TAIL))
     return Interval(
         value=float(sums.sum() / counts.sum()),
