@@ -267,6 +267,11 @@ def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None
     assert cut.reason.startswith("no room above the best fixed workflow was found on the 20 questions")
     nothing = measure_room(table({A: [0] * 20}), [A], [], groups)
     assert nothing.reason == "there is nothing to learn: no workflow answered any question"
+    everything = measure_room(table({A: [1] * 20, B: [1] * 20}), [A, B], [], groups)
+    assert everything.reason == (
+        "there is nothing to learn: choosing among the workflows for each question adds 0% (95 % interval 0% to 0%) to "
+        "the 100% of the best fixed one"
+    )
 
 
 def test_intervals_draw_whole_groups() -> None:

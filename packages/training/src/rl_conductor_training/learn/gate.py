@@ -162,6 +162,6 @@ def _reason(room: Interval, gain: Interval, oracle: Interval, *, is_open: bool, 
             f"{room.value:.0%} (95 % interval {room.low:.0%} to {room.high:.0%})"
         )
     return (
-        f"there is nothing to learn: the workflows fail on the same questions; choosing among them for each question "
-        f"adds {room.value:.0%} (95 % interval {room.low:.0%} to {room.high:.0%})"
+        f"there is nothing to learn: choosing among the workflows for each question adds {room.value:.0%} (95 % "
+        f"interval {room.low:.0%} to {room.high:.0%}) to the {oracle.value - room.value:.0%} of the best fixed one"
     )
