@@ -249,6 +249,7 @@ async def test_a_private_request_leaves_no_content_but_its_result(serve: Serve) 
     await at.service.store.write_queue.flush()
     with sqlite3.connect(at.service.settings.store.url.removeprefix("sqlite:///")) as database:
         dump = "\n".join(database.iterdump())
+    assert set((await at.service.store.sizes.totals()).values()) <= {0}
     assert "item-0" in dump
     assert "Question" not in dump
     assert "answer-42" not in dump

@@ -14,6 +14,7 @@ from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
 from rl_conductor_server.store.clock import Contact
 from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, count_octets
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import batch_items, batches, runs, steps
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -214,6 +215,9 @@ def _erase_private_run(connection: Connection, item: Row[Any]) -> None:
     if from_json(item.body).get("store") is not False:
         return
     is_its = and_(runs.c.key == item.key, runs.c.idempotency == f"{item.batch}:{item.line}")
+    size = count_octets(runs.c.trace, dialect=connection.dialect.name)
+    traces = connection.execute(select(runs.c.key, runs.c.created, size).where(is_its)).all()
+    add_sizes(connection, (-Growth(*row) for row in traces))
     connection.execute(delete(steps).where(steps.c.run.in_(select(runs.c.id).where(is_its))))
     connection.execute(update(runs).where(is_its).values(trace=None, question="", answer=None))
 
