@@ -7,6 +7,7 @@ always.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -30,7 +31,7 @@ from langchain_conductor.models.json_replies import (
 )
 from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.sampling import apply_sampling
-from langchain_conductor.models.vendor_state import messages_for
+from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import price_of
 from rl_conductor.models.base import Capabilities, checked, require, within
@@ -165,13 +166,18 @@ class ChatModel:
 
     def _to_completion(self, reply: AIMessage, request: Request) -> Completion:
         with translate_errors(self.name, self.chat):
-            return checked(core_completion(reply, model=self.name, price=self.price), request)
+            completion = checked(core_completion(reply, model=self.name, price=self.price), request)
+        message = with_vendor_state(completion.message, reply, owner=self._state_owner)
+        return completion.model_copy(update={"message": message})
 
     async def aclose(self) -> None:
         """Does nothing: the connections belong to the code that created the chat model."""
 
     def _messages(self, request: Request) -> list[BaseMessage]:
-        return messages_for(self.name, request.messages)
+        return messages_for(self._state_owner, request.messages)
+
+    def _state_owner(self) -> str:
+        return hashlib.sha256(self.cache_key.encode()).hexdigest()[:16]
 
     def _prepare(self, request: Request) -> Runnable[Any, AIMessage]:
         """Applies the sampling and the tools of `request` to the chat model; they replace those bound to it."""

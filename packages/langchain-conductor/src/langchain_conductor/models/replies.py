@@ -8,7 +8,6 @@ from typing import Any, cast
 from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langchain_conductor.messages import core_message, core_usage
-from langchain_conductor.models.vendor_state import with_vendor_state
 from rl_conductor.errors import BadResponseError
 from rl_conductor.integration import parse_finish_reason
 from rl_conductor.models.base import priced
@@ -34,7 +33,7 @@ def core_completion(message: AIMessage, *, model: str, price: Price | None) -> C
         raise BadResponseError(f"{model}: the reply broke off before it was complete", model=model)
     metadata = message.response_metadata
     refusal = refusal_text(message)
-    reply = with_vendor_state(core_message(message), message, model=model)
+    reply = core_message(message)
     if refusal and not reply.text:
         reply = reply.model_copy(update={"content": (*reply.content, TextPart(text=refusal))})
     return Completion(

@@ -7,7 +7,7 @@ or attachments, which the core checks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
@@ -37,7 +37,8 @@ FORM_KEYS = ("model_provider", "output_version")
 class VendorState(Value):
     """A model's own parts of its reply, as plain JSON."""
 
-    model: str
+    owner: str
+    """Identifies the model and its settings, as other models refuse these parts."""
     blocks: tuple[dict[str, JsonValue], ...] = ()
     additional_kwargs: dict[str, JsonValue] = Field(default_factory=dict)
     response_metadata: dict[str, JsonValue] = Field(default_factory=dict)
@@ -58,10 +59,10 @@ class VendorState(Value):
         return {name: value for name in FORM_KEYS if (value := metadata.get(name))}
 
 
-def with_vendor_state(reply: Message, message: AIMessage, *, model: str) -> Message:
+def with_vendor_state(reply: Message, message: AIMessage, *, owner: Callable[[], str]) -> Message:
     """Adds the state in `message` to `reply`, the same reply in the core's form, if it has tool calls.
 
-    State that JSON can't represent is left out.
+    State that JSON can't represent is left out. `owner` returns an id of the model.
     """
     if not reply.tool_calls:
         return reply
@@ -71,7 +72,7 @@ def with_vendor_state(reply: Message, message: AIMessage, *, model: str) -> Mess
         "response_metadata": {name: message.response_metadata.get(name) for name in FORM_KEYS},
     }
     try:
-        state = VendorState.model_validate({"model": model, **fields})
+        state = VendorState.model_validate({"owner": owner(), **fields})
     except ValidationError:
         return reply
     if not (state.blocks or state.additional_kwargs):
@@ -84,20 +85,20 @@ def with_vendor_state(reply: Message, message: AIMessage, *, model: str) -> Mess
     return reply.model_copy(update={"content": (*signed, own, *others)})
 
 
-def messages_for(model: str, messages: Sequence[Message]) -> list[BaseMessage]:
-    """Converts a conversation for the LangChain model of this name, with the state in its own replies."""
+def messages_for(owner: Callable[[], str], messages: Sequence[Message]) -> list[BaseMessage]:
+    """Converts a conversation for the LangChain model with this id, with the state in its own replies."""
     converted = zip(lc_messages(messages), messages, strict=True)
-    return [_restored(lc_message, _find_state(message, model)) for lc_message, message in converted]
+    return [_restored(lc_message, _find_state(message, owner)) for lc_message, message in converted]
 
 
-def _find_state(message: Message, model: str) -> VendorState | None:
+def _find_state(message: Message, owner: Callable[[], str]) -> VendorState | None:
     for part in message.content:
         if isinstance(part, ReasoningPart) and (part.signature or "").startswith(VENDOR_STATE_PREFIX):
             try:
                 state = VendorState.model_validate_json((part.signature or "").removeprefix(VENDOR_STATE_PREFIX))
             except ValidationError:
                 continue
-            if state.model == model:
+            if state.owner == owner():
                 return state
     return None
 
