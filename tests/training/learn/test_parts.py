@@ -314,6 +314,12 @@ def test_the_cheapest_system_that_is_not_worse_is_recommended() -> None:
     assert "a gain over best single is shown" in recommend(systems, [gain("linear", "best single")])[1]
 
 
+def test_of_systems_with_the_same_cost_the_simplest_is_recommended() -> None:
+    fixed = summary("best fixed", 0.9).model_copy(update={"seconds": 2.0001})
+    linear = summary("linear", 0.9).model_copy(update={"seconds": 2.0})
+    assert recommend([summary("best single", 0.4), fixed, linear], [])[0] == "best fixed"
+
+
 def test_a_planner_is_recommended_only_with_a_gain_over_fixed_and_linear() -> None:
     systems = [
         summary("best fixed", 0.5),

@@ -92,10 +92,14 @@ def grouped_difference(gaps: Sequence[float], groups: Sequence[str]) -> Differen
 
 
 def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComparison]) -> tuple[str, str]:
-    """Recommends the cheapest system that is not worse, and gives the reason.
+    """Recommends the cheapest system that is not worse, and gives the reason; of equally cheap ones the first.
 
     A system is not worse if it answers at most `TOLERANCE` fewer questions than the best one. A system with a planner
     is considered only if it shows a gain over the best fixed workflow and over the linear selector.
+
+    Args:
+        systems: the systems, from simple to complex.
+        comparisons: the tests between them.
     """
     gains = {(result.system, result.baseline) for result in comparisons if result.verdict == "gain"}
     names = {system.name for system in systems}
@@ -107,7 +111,7 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     usable = [system for system in systems if not system.sees_answers and is_proved(system)]
     best = max(system.right.value for system in usable)
     good = [system for system in usable if system.right.value >= best - TOLERANCE]
-    choice = min(good, key=lambda system: (system.usd, system.tokens, system.seconds))
+    choice = min(good, key=lambda system: (system.usd, system.tokens))
     is_shown = (choice.name, SINGLE) in gains
     claim = f"a gain over {SINGLE} is shown" if is_shown else f"no gain over {SINGLE} is shown"
     if choice.name == SINGLE:
