@@ -119,6 +119,16 @@ def test_the_examples_of_both_rounds_take_turns_and_those_of_the_second_accept_a
     assert accepts == [True, False, True, False]
 
 
+def test_the_examples_of_second_rounds_are_the_same_in_each_process(
+    setup: TrainingSetup, loaded: LoadedModel, second_rounds: list[SecondRound]
+) -> None:
+    settings = WarmStartSettings(steps=1, batch=4, second_rounds=1)
+    first, again = (
+        build_examples(setup, settings, loaded, Demonstrations(DEMONSTRATIONS, second_rounds)) for _ in range(2)
+    )
+    assert first == again
+
+
 def test_the_prompt_of_a_second_round_has_the_first_plan_and_its_reply(
     setup: TrainingSetup, loaded: LoadedModel, second_rounds: list[SecondRound]
 ) -> None:

@@ -29,7 +29,7 @@ from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
-from rl_conductor_training.train.prompt_instances import PromptInstance, reasoning_prefix, sample_pool
+from rl_conductor_training.train.prompt_instances import KEY_BYTES, PromptInstance, reasoning_prefix, sample_pool
 from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
 from rl_conductor_training.train.run_dir import RunDir, WarmStartState, latest_complete_checkpoint
 from rl_conductor_training.train.setup import TrainingSetup
@@ -146,7 +146,9 @@ def _second_round_example(
     first, second = demonstration.first, demonstration.workflow
     assert first.plan.workflow is not None  # it ran
     pool = _sample_pool(setup, first.plan.workflow, second, rng=rng)
-    instance = PromptInstance(Sample(id="", question=demonstration.question), pool, setup.config.plan)
+    key = rng.randbytes(KEY_BYTES).hex()
+    question = Sample(id="", question=demonstration.question)
+    instance = PromptInstance(question, pool, setup.config.plan, delimiter_key=key)
     first_text = _plan_text(first.plan.workflow, instance, settings.thoughts)
     plan = first.plan.model_copy(update={"text": first_text})
     instance = instance.next_round(first.model_copy(update={"plan": plan}))
