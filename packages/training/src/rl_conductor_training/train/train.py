@@ -99,10 +99,8 @@ def train(
     _ensure_installed(config.keep.report_to)
     check_prices(pool, limits)
     state = PartialState(timeout=PROCESS_TIMEOUT)
-    with state.main_process_first():
-        run_dir = RunDir.open(output, config) if state.is_main_process else RunDir(output)
-    record = run_dir.read_record()
-    if record is not None and record.step >= last_step and not _lacks_last_evaluation(record, config):
+    run_dir = _open_run_dir(output, config, state)
+    if (record := run_dir.read_record()) and record.step >= last_step and not _lacks_last_evaluation(record, config):
         return record
     previous = run_dir.read_spending()
     budget = RunBudget(limits, Amount(previous.usd, previous.tokens), share=state.num_processes)
@@ -118,6 +116,12 @@ def train(
     if state.is_main_process:
         call.write(record)
     return record
+
+
+def _open_run_dir(output: Path, config: TrainConfig, state: PartialState) -> RunDir:
+    """Opens the run directory in the main process before the others."""
+    with state.main_process_first():
+        return RunDir.open(output, config) if state.is_main_process else RunDir(output)
 
 
 def _lacks_last_evaluation(record: RunRecord, config: TrainConfig) -> bool:
