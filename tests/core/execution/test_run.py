@@ -616,6 +616,19 @@ async def test_the_results_of_tool_calls_are_planned_anew_if_they_are_for_anothe
     planner.assert_complete()
 
 
+async def test_the_tool_calls_of_a_single_step_hold_no_copy_of_the_question() -> None:
+    model = ScriptedModel([tool_call(), tool_call(), "A"])
+    made = conductor(ScriptedModel([ONE]), pool_of(a=model))
+    turns: list[Message] = [Message.user(QUESTION)]
+    for number in (1, 2):
+        trace = await answered(made, asking(*turns))
+        assert trace.completion is not None
+        assert QUESTION not in trace.completion.message.model_dump_json()
+        turns += [over_the_wire(trace.completion.message), Message.tool(f"c{number}", "result")]
+    assert (await answered(made, asking(*turns))).text == "A"
+    assert {request.messages[0].text for request in model.requests} == {QUESTION}
+
+
 async def test_tool_calls_are_continued_without_tools_when_the_caller_wants_the_answer_now() -> None:
     made = conductor(ScriptedModel([TWO]), pool_of(a="A", b=ScriptedModel([tool_call(), "B"])))
     first = await answered(made, asking(Message.user(QUESTION)))

@@ -246,9 +246,10 @@ class PlanSource:
         context = execution.round
         if context.space.forbidden_flows:  # the prompt holds replies that another worker might not be allowed to read
             context.space = context.space.model_copy(update={"allowed": frozenset({continuation.worker})})
-        context.subject = digest_subject(context.request)
-        messages = with_prompt(context.request.messages, continuation.prompt)
-        context.request = context.request.model_copy(update={"messages": messages})
+        context.continued = continuation.model_copy(update={"subject": digest_subject(context.request)})
+        if continuation.prompt is not None:
+            messages = with_prompt(context.request.messages, continuation.prompt)
+            context.request = context.request.model_copy(update={"messages": messages})
         return PlanRecord(source="continuation", workflow=single_step(continuation.worker, continuation.inputs))
 
 

@@ -11,7 +11,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.request_inputs import select_question
 from rl_conductor.trace.trace import Round, StepResult
-from rl_conductor.types import Request
+from rl_conductor.types import Continuation, Request
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
 
@@ -48,8 +48,8 @@ class RoundContext:
     """The steps that were started, by position, with the workers that run them now."""
     results: dict[int, asyncio.Future[StepResult]] = field(default_factory=dict, init=False)
     """The results of these steps, except for the last step."""
-    subject: str | None = field(default=None, init=False)
-    """`digest_subject` of the caller's request, if the request here has the prompt of a continuation."""
+    continued: Continuation | None = field(default=None, init=False)
+    """The continuation whose prompt the request here has in the place of the caller's last user message."""
     planned: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when the plan is complete."""
 

@@ -79,17 +79,24 @@ class StepRun:
             self._finish(None, started)
             raise
         if reply is not None and reply.tool_calls:
-            sources = self.round.sources(self.index)
-            prompt = self.redacted_prompts.get(self.step.worker, prompt)
-            continuation = Continuation(
-                worker=self.step.worker,
-                prompt=prompt,
-                sources=sources,
-                inputs=self.planned.inputs,
-                subject=self.round.subject or digest_subject(self.round.request),
-            )
-            reply = reply.model_copy(update={"continuation": continuation})
+            reply = reply.model_copy(update={"continuation": self._continuation(prompt)})
         return self._finish(reply, started)
+
+    def _continuation(self, prompt: str) -> Continuation:
+        """Returns what the worker needs to go on after its tool calls, to which the caller adds the results."""
+        continued, worker = self.round.continued, self.step.worker
+        if continued is not None:
+            prompt_as_sent, subject = continued.prompt, continued.subject
+        else:
+            prompt_as_sent = None if self.round.passthrough else prompt
+            subject = digest_subject(self.round.request)
+        return Continuation(
+            worker=worker,
+            prompt=self.redacted_prompts.get(worker, prompt_as_sent),
+            sources=self.round.sources(self.index),
+            inputs=self.planned.inputs,
+            subject=subject,
+        )
 
     def _finish(self, reply: Message | None, started: float) -> StepResult:
         fields: dict[str, Any] = {

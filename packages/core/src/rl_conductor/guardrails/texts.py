@@ -75,7 +75,7 @@ def rewrite_message(message: Message, rewrite: Rewrite, *, is_json: bool = False
     }
     if message.name is not None and rewrite(message.name) != message.name:
         update["name"] = None  # vendors restrict the characters of names
-    if message.continuation is not None:
+    if message.continuation is not None and message.continuation.prompt is not None:
         prompt = rewrite_prompt(message.continuation.prompt, rewrite)
         update["continuation"] = message.continuation.model_copy(update={"prompt": prompt})
     return message.model_copy(update=update)

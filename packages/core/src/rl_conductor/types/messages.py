@@ -74,8 +74,9 @@ class Continuation(Value):
     """
 
     worker: str
-    prompt: str
-    """The last user message as that worker saw it: delimited evidence, then the worker's own subtask."""
+    prompt: str | None = None
+    """The last user message as that worker saw it: delimited evidence, then the worker's own subtask; `None` if it saw
+    the message as it is."""
     sources: Names | None = None
     """The workers whose replies are in the prompt, directly or indirectly; `None` when not recorded."""
     inputs: Names | None = Field(default=None, exclude_if=lambda inputs: inputs is None)
