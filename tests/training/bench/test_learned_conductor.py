@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from rl_conductor import ConfigError, Planner, ScriptedModel, Step, WorkerPool, Workflow
-from rl_conductor.config.learned_folder import EXPERIENCE_FILE, OPENING_FILE, write_conductor_folder
+from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.worker import Worker
 from rl_conductor_training.bench.report import build_report
 from rl_conductor_training.bench.runner import Bench
+from rl_conductor_training.tasks.groups import hash_question
 from training.bench import toys
 from training.bench.conftest import ADD, BOTH, SPELL
 from training.bench.toy_systems import lines
@@ -21,7 +21,13 @@ from training.bench.toy_systems import lines
 Make = Callable[..., Bench]
 
 
-def learned(folder: Path, *, workers: tuple[str, ...] = ("adder", "speller"), fixed: bool = True) -> str:
+def learned(
+    folder: Path,
+    *,
+    workers: tuple[str, ...] = ("adder", "speller"),
+    fixed: bool = True,
+    questions: Iterable[str] = ("Another question?",),
+) -> str:
     """Writes the folder of a conductor, and returns the table of its system."""
     pool = WorkerPool([Worker.of(name, toys.toy(name)) for name in workers])
     steps = [
@@ -35,6 +41,7 @@ def learned(folder: Path, *, workers: tuple[str, ...] = ("adder", "speller"), fi
         pool=pool,
         planner=Planner(model=ScriptedModel("", name="planner")),
         selector=WorkflowSelector(workflows=(Workflow(steps=tuple(steps)),)) if fixed else None,
+        questions=map(hash_question, questions),
     )
     toys.MADE.clear()
     return f'[systems.learned]\nkind = "learned"\nfolder = "{folder / "learned"}"\n'
@@ -64,16 +71,9 @@ async def test_a_worker_that_the_pool_lacks_is_named(bench: Make, tmp_path: Path
         await lines(bench(table))
 
 
-def write_record(folder: Path, questions: dict[str, str], *, heldout: list[str]) -> None:
-    rows = [json.dumps({"sample": name, "question": question, "score": 1.0}) for name, question in questions.items()]
-    (folder / EXPERIENCE_FILE).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-    (folder / OPENING_FILE).write_text(json.dumps({"samples": heldout}), encoding="utf-8")
-
-
 async def test_questions_that_a_system_learned_from_are_left_out_for_all_systems(bench: Make, tmp_path: Path) -> None:
-    table = learned(tmp_path) + '[systems.single]\nkind = "best-single"\n'
+    table = learned(tmp_path, questions=("add 1 1", " Spell 4")) + '[systems.single]\nkind = "best-single"\n'
     run = bench(table)
-    write_record(tmp_path / "learned", {"x": "add 1 1", "y": "spell 4", "z": "add 1 2"}, heldout=["z"])
     (result,) = await run.run()
     asked = {row.key.sample for system in result.systems for row in system.results}
     assert (len(asked), result.left_out) == (10, 2)
@@ -83,8 +83,12 @@ async def test_questions_that_a_system_learned_from_are_left_out_for_all_systems
 
 
 async def test_a_bench_on_nothing_but_learned_questions_is_refused(bench: Make, tmp_path: Path) -> None:
-    run = bench(learned(tmp_path))
-    questions = {str(test["id"]): str(test["question"]) for test in (*ADD, *SPELL, *BOTH)}
-    write_record(tmp_path / "learned", questions, heldout=[])
+    run = bench(learned(tmp_path, questions=[str(test["question"]) for test in (*ADD, *SPELL, *BOTH)]))
     with pytest.raises(ConfigError, match="'learned' learned from every question of 'test'; compare on others"):
+        await run.run()
+
+
+async def test_a_folder_that_does_not_say_what_it_learned_from_is_refused(bench: Make, tmp_path: Path) -> None:
+    run = bench(learned(tmp_path, questions=()))
+    with pytest.raises(ConfigError, match="does not say which questions it learned from: run the same rl-conductor"):
         await run.run()

@@ -24,6 +24,7 @@ from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learn import PILOT
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Sample, load_task
+from rl_conductor_training.tasks.groups import hash_question
 from training.learn import skills
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
 
@@ -67,6 +68,8 @@ async def test_the_folder_has_the_record_the_report_and_the_opening_of_the_heldo
     assert record.proof is not None
     opening = json.loads((tmp_path / "heldout.json").read_text())
     assert opening["questions"] == record.questions["held-out"] == record.proof.questions
+    hashes = {hash_question(sample.question) for sample in build_task().samples}
+    assert read_conductor_file(tmp_path).questions == hashes - set(opening["hashes"])
     again = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
     assert again.proof is not None
     assert again.proof.opening == record.proof.opening

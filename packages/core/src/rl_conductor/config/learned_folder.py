@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,8 @@ class ConductorFile(BaseModel):
     """The trained planner, which replaces that of the pool file; its adapter is relative to the folder."""
     domain: Path | None = None
     """File with the domain of the trained planner, relative to the folder; the pool file's plans other requests."""
+    questions: frozenset[str] = frozenset()
+    """Hashes of the questions that it learned from, which a bench leaves out."""
     prompts: str = ""
     """Version of the prompt templates at the time of learning."""
     workers: dict[str, str] = Field(default_factory=dict)
@@ -103,10 +105,12 @@ def write_conductor_folder(
     descriptions: Mapping[str, str] | None = None,
     weights: PlannerEntry | None = None,
     domain: Domain | None = None,
+    questions: Iterable[str] = (),
 ) -> None:
     """Writes `conductor.toml` and the files that it names; the planner's own examples are among them.
 
-    The fingerprints are those of `pool`, to which the learned `descriptions` are not applied.
+    The fingerprints are those of `pool`, to which the learned `descriptions` are not applied. `questions` are the
+    hashes of those that were learned from.
 
     Raises:
         ConfigError: a file can't be written.
@@ -124,6 +128,7 @@ def write_conductor_folder(
     lines += [f"selector = {_quote(SELECTOR_FILE)}"] if selector else []
     lines += [f"examples = {_quote(EXAMPLES_FILE)}"] if examples else []
     lines += [f"domain = {_quote(DOMAIN_FILE)}"] if domain else []
+    lines += [f"questions = {json.dumps(sorted(questions))}"]
     lines += [f"prompts = {_quote(prompt_version())}", "", "[workers]"]
     lines += [f"{_quote(name)} = {_quote(fingerprint_worker(worker))}" for name, worker in pool.items()]
     if descriptions:

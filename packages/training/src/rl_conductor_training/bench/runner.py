@@ -233,8 +233,8 @@ def _exclude_learned_questions(test: Task, systems: Mapping[str, SystemEntry]) -
     Raises:
         ConfigError: no question remains.
     """
-    learned = {name: {hash_question(each) for each in entry.learned_questions()} for name, entry in systems.items()}
-    hashes = set().union(*learned.values())
+    learned = {name: entry.learned_questions() for name, entry in systems.items()}
+    hashes = frozenset().union(*learned.values())
     if hashes.issuperset(hash_question(sample.question) for sample in test.samples):
         names = " and ".join(repr(name) for name, own in learned.items() if own)
         raise ConfigError(f"{names} learned from every question of {test.name!r}; compare on others")

@@ -41,7 +41,7 @@ from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate
-from rl_conductor_training.tasks.groups import group_of
+from rl_conductor_training.tasks.groups import group_of, hash_question
 from rl_conductor_training.tasks.scorers.judge import Judge, UnaidedJudge
 
 
@@ -128,6 +128,7 @@ async def _learn_from_feedback(
             pool=conductor.pool,
             planner=replace(conductor.planner, examples=examples),
             pool_file=workspace.pool_file,
+            questions={hash_question(example.question) for example in examples},
         )
         write_value(workspace.folder / "record.json", record)
     finally:

@@ -26,6 +26,7 @@ from rl_conductor_training.learn.learners.base import Learner
 from rl_conductor_training.learn.record import LearnRecord
 from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import add_call_seconds
+from rl_conductor_training.tasks.groups import hash_question
 from rl_conductor_training.workers.compact import CompactModel
 from rl_conductor_training.workers.source import cache_version, code_version
 
@@ -76,6 +77,7 @@ class Workspace:
             descriptions=getattr(learner, "descriptions", {}),
             weights=weights,
             domain=weights and domain,
+            questions={hash_question(sample.question) for sample in (*data.train.samples, *data.validation.samples)},
         )
         write_value(self.folder / "record.json", record)
         write_report(record, self.folder / "report.html")

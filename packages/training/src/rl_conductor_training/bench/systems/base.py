@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
@@ -64,13 +64,13 @@ class SystemEntry(BaseModel, ABC):
             ConfigError: the settings do not fit the pool or the task.
         """
 
-    def learned_questions(self) -> Collection[str]:
-        """Returns the questions from which the system learned before the bench, which leaves them out.
+    def learned_questions(self) -> frozenset[str]:
+        """Returns the hashes of the questions from which the system learned before the bench, which leaves them out.
 
         Raises:
-            ConfigError: the record of them can't be read.
+            ConfigError: there is no record of them.
         """
-        return ()
+        return frozenset()
 
     @property
     def identity(self) -> str:

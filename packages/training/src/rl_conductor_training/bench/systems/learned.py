@@ -7,23 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from rl_conductor._internal.jsonl import read_lines, read_value
+from rl_conductor._internal.jsonl import read_value
 from rl_conductor.config.discovery import load_folder
 from rl_conductor.config.learned_folder import (
     CONDUCTOR_FILE,
     DOMAIN_FILE,
     EXAMPLES_FILE,
-    EXPERIENCE_FILE,
-    OPENING_FILE,
+    RELEARN,
     SELECTOR_FILE,
     read_conductor_file,
 )
+from rl_conductor.errors import ConfigError
 from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool_file import PlannerEntry
-from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
@@ -31,19 +30,6 @@ from rl_conductor_training.tasks import Sample
 from rl_conductor_training.workers.source import cache_version
 
 DEFAULT_STEPS = 5
-
-
-class _Opening(BaseModel):
-    """Of the record of held-out questions: their ids."""
-
-    samples: frozenset[str] = frozenset()
-
-
-class _Row(BaseModel):
-    """Of a row of experience: the question, and its id."""
-
-    sample: str
-    question: str
 
 
 class LearnedConductor(SystemEntry):
@@ -93,18 +79,16 @@ class LearnedConductor(SystemEntry):
     def _planner(entry: PlannerEntry, context: BenchContext) -> Planner:
         return Planner.from_entry(entry, model=context.build_model(entry))
 
-    def learned_questions(self) -> set[str]:
-        """Returns all questions that `learn` ran, apart from those that it held out for its proof, and the examples.
+    def learned_questions(self) -> frozenset[str]:
+        """Returns the hashes of the questions that `learn` did not hold out for its proof.
 
         Raises:
-            ConfigError: the folder is not that of a learned conductor, or a file with the questions can't be read.
+            ConfigError: the folder is not that of a learned conductor, or does not name the questions.
         """
-        content = read_conductor_file(self.folder)
-        examples = [] if content.examples is None else read_lines(content.examples, PlanExample)
-        experience, opening = self.folder / EXPERIENCE_FILE, self.folder / OPENING_FILE
-        heldout = read_value(opening, _Opening).samples if opening.is_file() else ()
-        rows = read_lines(experience, _Row) if experience.is_file() else []
-        return {row.question for row in rows if row.sample not in heldout} | {each.question for each in examples}
+        questions = read_conductor_file(self.folder).questions
+        if not questions:
+            raise ConfigError(f"{str(self.folder)!r} does not say which questions it learned from: {RELEARN}")
+        return questions
 
     def _content_hash(self) -> str:
         """Hashes the files that the folder is loaded from, apart from an adapter."""
