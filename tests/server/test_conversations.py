@@ -85,6 +85,16 @@ async def test_items_are_added_listed_retrieved_and_deleted(serve: Serve) -> Non
         await client.conversations.items.list(made.id, after="x")
 
 
+async def test_a_page_of_long_items_is_short_and_has_more(serve: Serve) -> None:
+    client = (await serve()).openai()
+    long: Any = {"role": "user", "content": "x" * 400_000}
+    made = await client.conversations.create(items=[long] * 5)
+    page = await client.conversations.items.list(made.id)
+    assert (len(page.data), page.has_more) == (2, True)
+    items = [item async for item in client.conversations.items.list(made.id)]
+    assert len({item.id for item in items}) == 5
+
+
 async def test_a_tool_call_in_a_conversation_is_continued_by_its_result(serve: Serve) -> None:
     call = ToolCall(id="vendor-1", name="weather", arguments="{}")
     a, planner = ScriptedModel([Message.assistant(tool_calls=[call]), "Dry."]), ScriptedModel([ONE_STEP])

@@ -16,6 +16,7 @@ from core.runs import SOON, Gated, forever
 from rl_conductor_server.auth.keys import hash_key
 from server.chat_requests import BODY, gate, post
 from server.conftest import At, Serve, hang_up, until
+from server.raw_connections import MORE_THAN_SOCKETS_HOLD, connection
 
 KEYS: Any = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
 RED, BLUE = ({"authorization": f"Bearer key-of-{name}"} for name in KEYS)
@@ -87,6 +88,34 @@ async def test_runs_that_go_on_without_their_client_take_room_until_they_end(ser
     refused = await post(at, messages=[{"role": "user", "content": long}])
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
     opened.set()
+    await until(lambda: not at.service.bodies.reserved)
+
+
+async def test_stored_values_take_room_while_their_client_reads_them(serve: Serve) -> None:
+    long = "x" * MORE_THAN_SOCKETS_HOLD
+    at = await serve(intake={"total_body_bytes": 10_000_000, "client_seconds": 0.4})
+    client = at.openai()
+    made = await client.conversations.create()
+    added = await client.conversations.items.create(made.id, items=[{"role": "user", "content": long}] * 2)
+    response = await client.responses.create(model=BODY["model"], input=long)
+    run = f"run-{response.id.removeprefix('resp_')}"
+    items = f"/v1/conversations/{made.id}/items"
+    inputs = f"/v1/responses/{response.id}/input_items"
+    for path in (items, f"{items}/{added.data[0].id}", f"/v1/runs/{run}", inputs):
+        async with connection(at) as (reader, writer):
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            assert b"200" in await reader.readline()
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            assert at.service.bodies.reserved > MORE_THAN_SOCKETS_HOLD
+            assert (await at.http.get(inputs)).status_code == 503
+            await until(lambda: not at.service.bodies.reserved)
+
+
+async def test_a_new_conversation_takes_room_while_it_is_read(serve: Serve) -> None:
+    at = await serve()
+    announced = head("/v1/conversations", "content-type: application/json", "content-length: 8000")
+    async with sending(at, announced + "{"):
+        await until(lambda: at.service.bodies.reserved == 1)
     await until(lambda: not at.service.bodies.reserved)
 
 

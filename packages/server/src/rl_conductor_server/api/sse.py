@@ -139,7 +139,7 @@ class TimedStream(StreamingResponse):
 
     def __init__(
         self,
-        content: AsyncGenerator[str, None],
+        content: AsyncGenerator[str | bytes, None],
         *,
         timeout: float,
         on_close: Callable[[], None],

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import accumulate
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
+from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
@@ -19,13 +23,18 @@ from rl_conductor_server.api.openai_responses.conversation import (
 )
 from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
+from rl_conductor_server.api.threads import run_by_size
+from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
+from rl_conductor_server.endpoints.large_json import json_response
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import Metadata
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import Conversation
 
+PAGE_BYTES = 2**20
+"""Size of a page above which it has fewer items than the client asked for, but one at least."""
 MAX_NEW_ITEMS = 20
 """Maximum number of items of one request, as at OpenAI."""
 ConversationId = Annotated[str, Path(max_length=64)]
@@ -58,12 +67,12 @@ class AddItemsBody(Body):
 async def create_conversation(http: Request, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Creates a conversation, with items or without."""
     key.check_rate()
-    body = await _parse(CreateConversationBody, http, service)
-    await check_storage(service.store, service.settings.conversations, key.name, new=1)
-    conversation = Conversation(
-        id=f"conv_{secrets.token_hex(16)}", key=key.name, created=time.time(), metadata=body.metadata or {}
-    )
-    await service.store.conversations.create(conversation, _new_items(body.items or ()))
+    async with _parsed(CreateConversationBody, http, service, key) as body:
+        await check_storage(service.store, service.settings.conversations, key.name, new=1)
+        conversation = Conversation(
+            id=f"conv_{secrets.token_hex(16)}", key=key.name, created=time.time(), metadata=body.metadata or {}
+        )
+        await service.store.conversations.create(conversation, await _new_items(body.items or ()))
     return _format(conversation)
 
 
@@ -81,9 +90,9 @@ async def update_conversation(
 ) -> dict[str, Any]:
     """Replaces the metadata of a conversation."""
     key.check_rate()
-    body = await _parse(UpdateConversationBody, http, service)
-    stored = await _find(service, conversation, key.name)
-    await service.store.conversations.set_metadata(conversation, body.metadata or {}, key=key.name)
+    async with _parsed(UpdateConversationBody, http, service, key) as body:
+        stored = await _find(service, conversation, key.name)
+        await service.store.conversations.set_metadata(conversation, body.metadata or {}, key=key.name)
     return _format(stored.model_copy(update={"metadata": body.metadata or {}}))
 
 
@@ -95,7 +104,7 @@ async def delete_conversation(conversation: ConversationId, service: ServiceDepe
     return {"id": conversation, "object": "conversation.deleted", "deleted": True}
 
 
-@router.get("/{conversation}/items")
+@router.get("/{conversation}/items", response_model=dict[str, Any])
 async def list_conversation_items(
     conversation: ConversationId,
     service: ServiceDependency,
@@ -104,42 +113,57 @@ async def list_conversation_items(
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
-) -> dict[str, Any]:
-    """Lists the items of a conversation."""
+) -> Response:
+    """Lists the items of a conversation; a page of long items has fewer than `limit`."""
     await _find(service, conversation, key.name)
-    items = await service.store.conversations.list_items(
+    sizes = await service.store.conversations.measure_page(
         conversation, key=key.name, after=after, limit=limit + 1, newest_first=order == "desc"
     )
-    if items is None:
+    if sizes is None:
         raise invalid_request(f"this conversation has no item {after!r}", param="after")
-    return _page(items, limit)
+    count = max(1, sum(total <= PAGE_BYTES for total in accumulate(sizes.values())))
+    ids = list(sizes)[: min(count, limit)]
+
+    async def load() -> dict[str, Any]:
+        items = await service.store.conversations.get_items(conversation, ids, key=key.name)
+        return _page(items, has_more=len(sizes) > len(ids))
+
+    return await json_response(service, key, sum(sizes[item] for item in ids), load)
 
 
-@router.post("/{conversation}/items", openapi_extra=json_body(AddItemsBody))
+@router.post("/{conversation}/items", openapi_extra=json_body(AddItemsBody), response_model=dict[str, Any])
 async def add_conversation_items(
     conversation: ConversationId, http: Request, service: ServiceDependency, key: Caller
-) -> dict[str, Any]:
+) -> Response:
     """Adds items at the end of a conversation."""
     key.check_rate()
-    body = await _parse(AddItemsBody, http, service)
-    await _find(service, conversation, key.name)
-    limit = service.settings.intake.messages
-    if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
-        raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
-    await check_storage(service.store, service.settings.conversations, key.name)
-    items = _new_items(body.items)
-    if not await service.store.conversations.add_items(conversation, items, key=key.name):
+    async with _parsed(AddItemsBody, http, service, key) as body:
         await _find(service, conversation, key.name)
-        raise conversation_locked()
-    return _page(items, len(items))
+        limit = service.settings.intake.messages
+        if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
+            raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
+        await check_storage(service.store, service.settings.conversations, key.name)
+        items = await _new_items(body.items)
+        if not await service.store.conversations.add_items(conversation, items, key=key.name):
+            await _find(service, conversation, key.name)
+            raise conversation_locked()
+        return await asyncio.to_thread(lambda: JSONResponse(_page(items, has_more=False)))
 
 
-@router.get("/{conversation}/items/{item}")
+@router.get("/{conversation}/items/{item}", response_model=dict[str, Any])
 async def retrieve_conversation_item(
     conversation: ConversationId, item: ItemId, service: ServiceDependency, key: Caller
-) -> dict[str, Any]:
+) -> Response:
     """Returns an item of a conversation."""
-    return await _find_item(service, conversation, item, key.name)
+    size = await _measure_item(service, conversation, item, key.name)
+
+    async def load() -> dict[str, Any]:
+        stored = await service.store.conversations.get_items(conversation, [item], key=key.name)
+        if not stored:  # deleted meanwhile
+            raise _item_not_found(item)
+        return stored[0]
+
+    return await json_response(service, key, size, load)
 
 
 @router.delete("/{conversation}/items/{item}")
@@ -148,17 +172,23 @@ async def delete_conversation_item(
 ) -> dict[str, Any]:
     """Deletes an item, and returns the conversation."""
     stored = await _find(service, conversation, key.name)
-    await _find_item(service, conversation, item, key.name)
+    await _measure_item(service, conversation, item, key.name)
     await service.store.conversations.delete_item(conversation, item, key=key.name)
     return _format(stored)
 
 
-async def _parse(kind: type[B], http: Request, service: Service) -> B:
-    """Reads and parses a body; counting what it has takes a thread, as other requests are answered meanwhile."""
+@asynccontextmanager
+async def _parsed(kind: type[B], http: Request, service: Service, key: ApiKey) -> AsyncGenerator[B, None]:
+    """Reads and parses a body, for which there is room for the duration of the block."""
     intake = service.settings.intake
-    body = await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
-    await asyncio.to_thread(check_counts, body, intake)
-    return parse_body(kind, body)
+
+    def parse() -> B:
+        check_counts(body, intake)
+        return parse_body(kind, body)
+
+    with service.reserve_body(0, key) as reserve:
+        body = await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds, on_chunk=reserve)
+        yield await run_by_size(len(body), parse)
 
 
 async def _find(service: Service, conversation: str, key: str) -> Conversation:
@@ -168,24 +198,30 @@ async def _find(service: Service, conversation: str, key: str) -> Conversation:
     return stored
 
 
-async def _find_item(service: Service, conversation: str, item: str, key: str) -> dict[str, Any]:
+async def _measure_item(service: Service, conversation: str, item: str, key: str) -> int:
+    """Returns the length of an item. Raises `ApiError` if there is none."""
     await _find(service, conversation, key)
-    body = await service.store.conversations.get_item(conversation, item, key=key)
-    if body is None:
-        raise ApiError(f"Item with id {item!r} not found.", status=404, code="item_not_found")
-    return body
+    size = await service.store.conversations.measure_item(conversation, item, key=key)
+    if size is None:
+        raise _item_not_found(item)
+    return size
 
 
-def _new_items(items: tuple[Item, ...]) -> list[dict[str, Any]]:
+def _item_not_found(item: str) -> ApiError:
+    return ApiError(f"Item with id {item!r} not found.", status=404, code="item_not_found")
+
+
+async def _new_items(items: tuple[Item, ...]) -> list[dict[str, Any]]:
     """Formats new items; each gets an id of its own, as an id of the client could be taken."""
     suffix = secrets.token_hex(8)
-    return [input_item(item, f"{suffix}_{number}", keep_id=False) for number, item in enumerate(items)]
+    return await asyncio.to_thread(
+        lambda: [input_item(item, f"{suffix}_{number}", keep_id=False) for number, item in enumerate(items)]
+    )
 
 
-def _page(items: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    page = items[:limit]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": "", "last_id": ""}
-    return {"object": "list", "data": page, "has_more": len(items) > limit} | ends
+def _page(items: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {"first_id": "", "last_id": ""}
+    return {"object": "list", "data": items, "has_more": has_more} | ends
 
 
 def _format(conversation: Conversation) -> dict[str, Any]:

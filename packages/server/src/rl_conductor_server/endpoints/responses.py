@@ -14,7 +14,9 @@ from rl_conductor_server.api.openai_responses.resumption import resume_stream
 from rl_conductor_server.api.openai_responses.schema import run_of
 from rl_conductor_server.api.openai_responses.stored import response_body
 from rl_conductor_server.api.sse import EventStream
+from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
+from rl_conductor_server.endpoints.large_json import json_response
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow, StoredResponse
@@ -34,12 +36,20 @@ async def retrieve(
     *,
     stream: bool = False,
     starting_after: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
-) -> dict[str, Any] | Response:
+) -> Response:
     """Returns a response, which may still be in progress, or streams its events after one of them."""
     if starting_after is not None and not stream:
         raise invalid_request("starting_after needs stream=true", param="starting_after")
-    stored, row = await _find(service, response, key.name)
-    return _stream(service, stored, row, starting_after) if stream else await _body(service, stored, row)
+    if stream:
+        return _stream(service, *await _find(service, response, key.name), starting_after)
+    run = run_of(response)
+    size = await service.store.responses.measure([run], key=key.name)
+    size += await service.store.measure_trace(run, key=key.name)
+
+    async def load() -> dict[str, Any]:
+        return await _body(service, *await _find(service, response, key.name))
+
+    return await json_response(service, key, size, load)
 
 
 def _stream(service: Service, stored: StoredResponse, row: RunRow, after: int | None) -> Response:
@@ -67,7 +77,7 @@ async def delete(response: str, service: ServiceDependency, key: Caller) -> dict
     return {"id": response, "object": "response", "deleted": True}
 
 
-@router.get("/{response}/input_items")
+@router.get("/{response}/input_items", response_model=dict[str, Any])
 async def list_input_items(
     response: str,
     service: ServiceDependency,
@@ -76,11 +86,20 @@ async def list_input_items(
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
-) -> dict[str, Any]:
+) -> Response:
     """Lists the input of one request, without the turns before it."""
-    stored, _ = await _find(service, response, key.name)
-    items = input_items(stored)
-    if order == "desc":
+
+    async def load() -> dict[str, Any]:
+        stored, _ = await _find(service, response, key.name)
+        items = await run_by_size(len(stored.body), lambda: input_items(stored))
+        return _page(items, after=after, limit=limit, newest_first=order == "desc")
+
+    size = await service.store.responses.measure([run_of(response)], key=key.name)
+    return await json_response(service, key, size, load)
+
+
+def _page(items: list[dict[str, Any]], *, after: str | None, limit: int, newest_first: bool) -> dict[str, Any]:
+    if newest_first:
         items.reverse()
     if after is not None:
         position = next((index for index, item in enumerate(items) if item["id"] == after), None)
@@ -134,4 +153,4 @@ async def _find(service: Service, response: str, key: str) -> tuple[StoredRespon
 
 async def _body(service: Service, stored: StoredResponse, row: RunRow) -> dict[str, Any]:
     trace = None if row.status == "running" else await service.store.get_trace(stored.run, key=stored.key)
-    return response_body(stored, row, trace)
+    return await run_by_size(len(stored.body), lambda: response_body(stored, row, trace))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.responses import Response
 
 from rl_conductor_server.endpoints.dependencies import Caller, RunId, ServiceDependency
+from rl_conductor_server.endpoints.large_json import json_response
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow
@@ -14,10 +17,11 @@ from rl_conductor_server.store import RunRow
 router = APIRouter()
 
 
-@router.get("/v1/runs/{run}")
-async def get_run(run: RunId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+@router.get("/v1/runs/{run}", response_model=dict[str, Any])
+async def get_run(run: RunId, service: ServiceDependency, key: Caller) -> Response:
     """Returns a run of this key, with its trace once it has ended."""
-    return await find_run(service, run, key=key.name)
+    size = await service.store.measure_trace(run, key=key.name)
+    return await json_response(service, key, size, lambda: find_run(service, run, key=key.name))
 
 
 async def find_run(service: Service, run: str, *, key: str | None = None) -> dict[str, Any]:
@@ -30,7 +34,8 @@ async def find_run(service: Service, run: str, *, key: str | None = None) -> dic
     if row is None:
         raise ApiError(f"no run {run!r}", status=404, code="run_not_found")
     trace = await service.store.get_trace(run, key=key)
-    return run_body(row) | {"trace": None if trace is None else trace.model_dump(mode="json")}
+    dumped = None if trace is None else await asyncio.to_thread(trace.model_dump, mode="json")
+    return run_body(row) | {"trace": dumped}
 
 
 INTERNAL_FIELDS: dict[str, Any] = {

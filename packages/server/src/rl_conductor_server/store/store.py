@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, delete, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, delete, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import Amount
@@ -264,6 +264,12 @@ class Store:
         await self.write_queue.flush()
         body = (await self._reader.execute(query)).scalar_one_or_none()
         return None if body is None else decode(Trace, body, run=run)
+
+    async def measure_trace(self, run: str, *, key: str | None = None) -> int:
+        """Return the length of a trace; 0 if there is none."""
+        query = select(func.length(runs.c.trace)).where(runs.c.id == run, *_is_paid_by(key))
+        await self.write_queue.flush()
+        return (await self._reader.execute(query)).scalar() or 0
 
     async def get_rounds(self, run: str) -> tuple[Round, ...]:
         """Return the plans and finished steps of a run that has not ended.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -202,12 +203,13 @@ class ConversationStore:
             return None
         return list((await self._reader.execute(select(ITEMS.body).where(*is_own))).scalars())
 
-    async def list_items(
+    async def measure_page(
         self, conversation: str, *, key: str, after: str | None, limit: int, newest_first: bool
-    ) -> list[dict[str, Any]] | None:
-        """Returns up to `limit` items that follow item `after`; `None` if there is no such item."""
+    ) -> dict[str, int] | None:
+        """Returns the lengths of up to `limit` items that follow item `after`, by id; `None` if that doesn't exist."""
         await self._write_queue.flush()
-        query = select(ITEMS.body).where(ITEMS.conversation == conversation, _exists(conversation, key)).limit(limit)
+        columns = ITEMS.id, func.length(ITEMS.body).label("size")
+        query = select(*columns).where(ITEMS.conversation == conversation, _exists(conversation, key)).limit(limit)
         if after is not None:
             rows = await self._reader.execute(select(ITEMS.position).where(_is_item(conversation, key, after)))
             position = rows.scalar_one_or_none()
@@ -215,14 +217,20 @@ class ConversationStore:
                 return None
             query = query.where(ITEMS.position < position if newest_first else ITEMS.position > position)
         query = query.order_by(ITEMS.position.desc() if newest_first else ITEMS.position)
-        return [json.loads(body) for body in (await self._reader.execute(query)).scalars()]
+        return {row.id: row.size for row in await self._reader.execute(query)}
 
-    async def get_item(self, conversation: str, item: str, *, key: str) -> dict[str, Any] | None:
-        """Returns an item."""
+    async def measure_item(self, conversation: str, item: str, *, key: str) -> int | None:
+        """Returns the length of an item; `None` if there is no such item."""
         await self._write_queue.flush()
-        rows = await self._reader.execute(select(ITEMS.body).where(_is_item(conversation, key, item)))
-        body = rows.scalar_one_or_none()
-        return None if body is None else json.loads(body)
+        size = select(func.length(ITEMS.body)).where(_is_item(conversation, key, item))
+        return (await self._reader.execute(size)).scalar_one_or_none()
+
+    async def get_items(self, conversation: str, ids: Sequence[str], *, key: str) -> list[dict[str, Any]]:
+        """Returns items in the order of their ids, but for those that don't exist."""
+        is_item = ITEMS.conversation == conversation, ITEMS.id.in_(ids), _exists(conversation, key)
+        rows = (await self._reader.execute(select(ITEMS.id, ITEMS.body).where(*is_item))).all()
+        items = await asyncio.to_thread(lambda: {row.id: json.loads(row.body) for row in rows})
+        return [items[name] for name in ids if name in items]
 
     async def delete_item(self, conversation: str, item: str, *, key: str) -> None:
         statement = delete(conversation_items).where(_is_item(conversation, key, item))
