@@ -616,9 +616,9 @@ async def test_the_results_of_tool_calls_are_planned_anew_if_they_are_for_anothe
     planner.assert_complete()
 
 
-async def test_the_tool_calls_of_a_single_step_hold_no_copy_of_the_question() -> None:
+async def test_the_tool_calls_of_a_step_that_was_not_planned_hold_no_copy_of_the_question() -> None:
     model = ScriptedModel([tool_call(), tool_call(), "A"])
-    made = conductor(ScriptedModel([ONE]), pool_of(a=model))
+    made = conductor(ScriptedModel([]), pool_of(a=model), policy=Policy(single="a"))
     turns: list[Message] = [Message.user(QUESTION)]
     for number in (1, 2):
         trace = await answered(made, asking(*turns))
