@@ -23,7 +23,7 @@ from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learn import PILOT
 from rl_conductor_training.spending import CostEstimate
-from rl_conductor_training.tasks import Sample, load_task
+from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question
 from training.learn import skills
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
@@ -354,13 +354,28 @@ async def test_the_estimate_includes_the_judge(tmp_path: Path) -> None:
     assert with_judge.usd > plain.usd * 2
 
 
-async def test_a_judge_without_a_price_is_refused_under_a_cap_in_dollars(tmp_path: Path) -> None:
-    judge = ScriptedModel(skills.judge, name="judge", price=None)
+def judged_task(folder: Path, price: Price | None) -> Task:
+    judge = ScriptedModel(skills.judge, name="judge", price=price)
     lines = [
         {"question": sample.question, "answer": sample.answer, "scoring": "judge", "group": sample.id}
         for sample in build_task().samples
     ]
-    (tmp_path / "judged.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    task = load_task(f"jsonl:{tmp_path / 'judged.jsonl'}", judge=judge)
+    (folder / "judged.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return load_task(f"jsonl:{folder / 'judged.jsonl'}", judge=judge)
+
+
+async def test_the_cost_of_a_judge_is_spent_but_is_not_that_of_a_system(tmp_path: Path) -> None:
+    task, out = judged_task(tmp_path, PER_CALL), tmp_path / "out"
+    record = await learn(task, build_pool(FREE), planner=build_planner(), out=out)
+    assert record.proof is not None
+    costs = {system.name: system.usd for system in record.proof.systems if not system.planner_calls}
+    assert costs == dict.fromkeys(("best single", "best fixed", "linear", "oracle"), 0)
+    experience = Experience(out / "experience.jsonl")
+    assert experience.scoring_usage().cost > 0
+    assert record.usd == experience.scoring_usage().cost + stored_usage(out / "replies.sqlite").cost
+
+
+async def test_a_judge_without_a_price_is_refused_under_a_cap_in_dollars(tmp_path: Path) -> None:
+    task = judged_task(tmp_path, None)
     with pytest.raises(ConfigError, match="judge can't be used under a cap in dollars: the price of scripted:judge is"):
         await learn(task, build_pool(), planner=build_planner(), out=tmp_path / "out", budget=Limits(usd=5))

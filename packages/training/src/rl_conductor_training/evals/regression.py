@@ -156,8 +156,8 @@ async def compare_with_record(
         detectable=detectable,
         changes=_changes(recorded, rows),
         pool_changes=tuple(list_pool_changes(content, conductor.pool)),
-        usd=sum((row.usd for row in rows), Decimal(0)),
-        tokens=sum(row.tokens for row in rows),
+        usd=sum((row.spending.usd for row in rows), Decimal(0)),
+        tokens=sum(row.spending.tokens for row in rows),
     )
 
 

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 
 from rl_conductor._internal.io import writing_errors
 from rl_conductor._internal.jsonl import read_complete_lines
+from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import fingerprint_worker
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
@@ -46,6 +47,7 @@ class ExperienceRow(Value):
     replies: tuple[Text, ...] = Field(default=(), exclude_if=lambda replies: not replies)
     """The reply of each step, shortened; only of systems with a planner."""
     usd: Dollars = Decimal(0)
+    """Cost of the system's own calls, as are `tokens` and `calls`: nobody pays a judge for an answer in use."""
     tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
@@ -60,6 +62,11 @@ class ExperienceRow(Value):
     def right(self) -> bool:
         """Whether the score is 1."""
         return self.score == 1
+
+    @property
+    def spending(self) -> Amount:
+        """Cost of the run, with that of the judge."""
+        return Amount(self.usd, self.tokens, self.calls) + Amount.of(self.scoring)
 
 
 def fingerprint_workers(pool: WorkerPool, versions: Mapping[str, str]) -> dict[str, str]:

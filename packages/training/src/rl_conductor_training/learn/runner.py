@@ -226,7 +226,6 @@ class Runner:
             self.is_exhausted = True
             return
         workflow = trace.rounds[0].plan.workflow if trace.rounds else None
-        usage = total([trace.usage, *usages])
         row = ExperienceRow(
             key=key,
             sample=sample.id,
@@ -237,9 +236,9 @@ class Runner:
             answer=score.answer,
             error=failure,
             replies=() if system == "workflow" else _shortened_replies(trace),
-            usd=usage.cost,
-            tokens=usage.total_tokens,
-            calls=usage.calls,
+            usd=trace.usage.cost,
+            tokens=trace.usage.total_tokens,
+            calls=trace.usage.calls,
             seconds=_latency(trace, sum(call_seconds)),
             scoring=total(usages),
         )

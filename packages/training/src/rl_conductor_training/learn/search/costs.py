@@ -119,7 +119,7 @@ def measure_costs(
 
 
 def _row_cost(row: ExperienceRow) -> Cost:
-    return Cost(usd=float(row.usd), tokens=row.tokens, seconds=row.seconds)
+    return Cost(usd=float(row.spending.usd), tokens=row.spending.tokens, seconds=row.seconds)
 
 
 def _plan_cost(calls: Sequence[Call]) -> Cost:
