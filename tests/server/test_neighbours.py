@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from core.runs import SOON, Gated, forever
+from rl_conductor.types import Request
 from rl_conductor_server.auth.keys import hash_key
 from server.chat_requests import BODY, gate, post
 from server.conftest import At, Serve, hang_up, until
@@ -189,12 +190,12 @@ async def test_a_client_that_hangs_up_leaves_no_traceback(
 # -------------------------------------------------------------------------------------------- batches
 
 
-async def create_batch(client: Any, count: int) -> str:
+async def create_batch(client: Any, count: int, url: str = "/v1/chat/completions", body: Any = BODY) -> str:
     """Creates a batch of so many requests, and returns its id."""
-    lines = [{"custom_id": str(n), "method": "POST", "url": "/v1/chat/completions", "body": BODY} for n in range(count)]
+    lines = [{"custom_id": str(n), "method": "POST", "url": url, "body": body} for n in range(count)]
     content = "\n".join(map(json.dumps, lines)).encode()
     file = await client.files.create(file=("in.jsonl", content), purpose="batch")
-    made = await client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+    made = await client.batches.create(input_file_id=file.id, endpoint=url, completion_window="24h")
     return str(made.id)
 
 
@@ -214,3 +215,28 @@ async def test_a_key_at_its_rate_limit_does_not_keep_batches_of_other_keys_waiti
         while await completed(blue, second) < 6:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert await completed(slow, first) < 9
+
+
+async def test_requests_for_a_locked_conversation_do_not_keep_batches_of_other_keys_waiting(serve: Serve) -> None:
+    opened, wait = gate()
+
+    async def wait_in_conversation(request: Request) -> None:
+        if "mine" in str(request.messages):
+            await wait(request)
+
+    a = Gated("late", wait_in_conversation)
+    at = await serve({"a": a}, keys=KEYS, batches={"concurrency": 2})
+    red, blue = at.openai("key-of-red"), at.openai("key-of-blue")
+    conversation = (await red.conversations.create()).id
+    body = {"model": BODY["model"], "input": "mine", "conversation": conversation}
+    await red.responses.create(**body, background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    first = await create_batch(red, 4, "/v1/responses", body)
+    second = await create_batch(blue, 6)
+    async with asyncio.timeout(SOON):
+        while await completed(blue, second) < 6:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        assert not await completed(red, first)
+        opened.set()
+        while await completed(red, first) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)

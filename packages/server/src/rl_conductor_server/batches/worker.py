@@ -27,8 +27,17 @@ MAX_RETRIES = 5
 """How often an item is tried again that was rejected because of overload or a rate limit."""
 MAX_RETRY_DELAY = 60.0
 WAITING = ("busy", LOCKED)
-"""Codes of errors because of other requests in progress; then an item waits, however long."""
+"""Codes of errors because of other requests in progress; then an item waits in the queue, however long."""
 ADAPTERS: dict[str, ApiAdapter] = {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}
+
+
+class _OthersInProgressError(Exception):
+    """An item has to wait for other requests."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is when it may be tried again."""
+        super().__init__()
+        self.seconds = seconds
 
 
 class BatchWorker:
@@ -113,6 +122,9 @@ class BatchWorker:
             return
         try:
             result = await self._answer(item)
+        except _OthersInProgressError as error:
+            self._service.store.items.release(item, wait=error.seconds)  # meanwhile there is room for others
+            return
         except asyncio.CancelledError:
             if (item.batch, item.line) not in self._cancelled:  # this process stops
                 self._service.store.items.release(item)
@@ -139,7 +151,7 @@ class BatchWorker:
                 # Of a batch that is being cancelled; it ends once this result is stored.
 
     async def _answer(self, item: ClaimedItem) -> ItemResult:
-        """Answers one request. Errors are results, too."""
+        """Answers one request. Errors are results, too, unless other requests cause them."""
         adapter, retries = ADAPTERS[item.endpoint], 0
         while True:
             try:
@@ -150,7 +162,9 @@ class BatchWorker:
                     log.exception("a request of %s failed", item.batch)
             if failure.code == "stopping":
                 raise asyncio.CancelledError
-            retries += failure.code not in WAITING
+            if failure.code in WAITING:
+                raise _OthersInProgressError(failure.retry_after or POLL_SECONDS)
+            retries += 1
             if failure.retry_after is None or retries > MAX_RETRIES:
                 body = adapter.error_body(failure)
                 place = item.batch, item.line, item.custom_id

@@ -354,11 +354,13 @@ batch_items = Table(
     Column("heartbeat", Float),
     Column("result", Text),
     Column("result_bytes", Count, nullable=False),
+    Column("not_before", Float),
     Index("batch_items_by_status", "status", "line"),
 )
 """Requests of batches, but for those that were cancelled, which no file lists.
 
-`body` is emptied when the request has a `result`, a line of the output or the error file.
+`body` is emptied when the request has a `result`, a line of the output or the error file. `not_before` is when a queued
+request may be tried again that another one kept waiting.
 """
 
 sessions = Table(

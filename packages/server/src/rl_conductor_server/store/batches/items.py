@@ -48,6 +48,8 @@ class BatchItems:
         self._owner = owner
         columns = batch_items.c.batch, batch_items.c.line, batch_items.c.body, batches.c.key
         self._with_key: Select[Any] = select(*columns).join(batches)
+        not_before = func.coalesce(batch_items.c.not_before, 0.0)
+        self._is_due = and_(batch_items.c.status == "queued", not_before <= statements.now)
         self._is_expired = batch_items.c.heartbeat < statements.now - lease
 
     async def has_batches(self) -> bool:
@@ -56,9 +58,9 @@ class BatchItems:
         return (await self._reader.execute(query)).first() is not None
 
     async def can_claim(self) -> bool:
-        """Returns `True` if there is an item that nobody processes. A query without a lock, too."""
+        """Returns `True` if there is an item that nobody processes and that is due. A query without a lock, too."""
         is_orphaned = and_(batch_items.c.status == "running", self._is_expired)
-        for condition in (batch_items.c.status == "queued", is_orphaned):
+        for condition in (self._is_due, is_orphaned):
             if (await self._reader.execute(select(batch_items.c.line).where(condition).limit(1))).first():
                 return True
         return False
@@ -93,7 +95,7 @@ class BatchItems:
             batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint
         )
         orphaned = items.where(batch_items.c.status == "running", self._is_expired, batches.c.status == "in_progress")
-        queued = items.where(batch_items.c.status == "queued").order_by(batch_items.c.line, batches.c.created)
+        queued = items.where(self._is_due).order_by(batch_items.c.line, batches.c.created)
         rows: list[Row[Any]] = []
         if not self._contact.is_recent:
             orphans = connection.execute(orphaned.limit(limit + len(active)))
@@ -175,8 +177,8 @@ class BatchItems:
         connection.execute(update(batches).where(batches.c.id == place[0]).values(counts))
         settle(connection, place[0], self._now)
 
-    def release(self, item: ClaimedItem) -> None:
-        """Puts an item back into the queue, because this process stops."""
+    def release(self, item: ClaimedItem, *, wait: float = 0.0) -> None:
+        """Puts an item back into the queue, from which nobody claims it for `wait` seconds."""
 
         def release(connection: Connection) -> None:
             place = item.batch, item.line
@@ -185,6 +187,7 @@ class BatchItems:
                 self._finish(connection, place, ItemResult(status="cancelled"))
             else:
                 values = {"status": "queued", "owner": None, "attempts": batch_items.c.attempts - 1}
+                values["not_before"] = self._now + wait
                 connection.execute(update(batch_items).where(self._is_own(place)).values(values))
 
         self._write_queue.add(release)
