@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, func, select, update
 
-from core.runs import SOON
+from core.runs import SOON, Gated
 from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.models.scripted import ScriptedModel
@@ -35,6 +35,7 @@ from rl_conductor_server.runs.budget import RunBudget
 from rl_conductor_server.settings import BudgetEntry
 from rl_conductor_server.store import BudgetPeriod, NewRun, Store, StoreUnavailableError, write_behind
 from rl_conductor_server.store.tables import budget_leases, runs
+from server.chat_requests import gate
 from server.conftest import ONE_STEP, Serve, until
 
 BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
@@ -239,6 +240,26 @@ async def audit(store: Store) -> list[Record]:
     records = [record for record in parsed if isinstance(record, Record)]
     assert chain.broken is None
     return records
+
+
+async def test_a_run_that_is_resumed_the_next_day_spends_the_budget_of_that_day(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("late", wait, price=CENT)
+    at = await serve({"a": a}, keys={"red": {"sha256": hash_key("key-of-red"), "usd": "0.03", "per": "day"}})
+    client, headers = at.openai("key-of-red"), {"authorization": "Bearer key-of-red"}
+    question: Any = {"model": BODY["model"], "input": "Say it.", "background": True}
+    first = await client.responses.create(**question, extra_headers={"idempotency-key": "one"})
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    await client.responses.cancel(first.id)
+    await at.service.store.write_queue.flush()
+    with sqlite3.connect(at.service.settings.store.url.removeprefix("sqlite:///")) as database:
+        database.execute("UPDATE runs SET created = created - 86400, charged_usd = 0")
+    opened.set()
+    await client.responses.create(**question, extra_headers={"idempotency-key": "one"})
+    await until(lambda: not list(at.service.runs.active_ids))
+    while (await at.http.post("/v1/chat/completions", json=BODY, headers=headers)).is_success:
+        pass
+    assert len(a.requests) == 3
 
 
 async def test_a_process_that_was_only_cut_off_does_not_exceed_the_budget_when_it_returns(start: Start) -> None:

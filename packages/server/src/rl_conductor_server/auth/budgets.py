@@ -51,8 +51,8 @@ class KeyBudget:
                 "responses, wait until old runs are deleted, or send requests with store: false"
             )
 
-    async def current(self, created: float) -> Budget | None:
-        """Returns the budget of the period in which a run was created; `None` if spending is unlimited.
+    async def current(self, began: float) -> Budget | None:
+        """Returns the budget of the period in which a run began or was resumed; `None` if spending is unlimited.
 
         Raises:
             ApiError: the budget is used up.
@@ -60,7 +60,7 @@ class KeyBudget:
         limits = self._limits
         if limits.usd is None and limits.tokens is None:
             return None
-        start = period_start(limits.per, created)
+        start = period_start(limits.per, began)
         async with self._lock:  # concurrent requests must not create two budgets of the same period
             budget = self._budgets.get(start)
             if budget is None:

@@ -83,7 +83,8 @@ class RunTask:
     async def _run(self) -> Trace:
         if self.request.may_store_content and self.claim.outcome == "new":
             self.request.key.check_storage()
-        key_budget = await self.request.key.current(self.claim.created)
+        is_resumed = self.claim.outcome == "resumed"  # perhaps days later, when the budget of its first day is no more
+        key_budget = await self.request.key.current(self.store.now() if is_resumed else self.claim.created)
         if not self.is_stored:
             await self.store.write_queue.throttle()
             self.store.begin_run(self.new)
