@@ -8,11 +8,12 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import OperationalError
@@ -316,6 +317,52 @@ async def test_writes_are_kept_while_the_database_is_unavailable(
     await store.write_queue.flush()
     assert await store.get_run("write-1")
     assert "lost" not in caplog.text
+
+
+@contextmanager
+def full_disk(store: Store) -> Iterator[None]:
+    """A database that has no space to grow: SQLite's by a limit, Postgres's by its error."""
+    engine, size = store.write_queue._engine, 1  # a limit below the size of the database is that size
+
+    def limit_size(connection: Connection) -> None:
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {size}")
+
+    def fail_to_insert(*arguments: Any) -> None:
+        if arguments[2].startswith("INSERT"):
+            raise OperationalError(arguments[2], {}, psycopg.errors.DiskFull("no space left on device"))
+
+    hook: Any = ("begin", limit_size) if engine.dialect.name == "sqlite" else ("before_cursor_execute", fail_to_insert)
+    event.listen(engine, *hook)
+    yield
+    size = 2**30
+    if hook[1] is fail_to_insert:
+        event.remove(engine, *hook)
+
+
+async def test_writes_are_kept_while_the_disk_is_full(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_behind, "RETRY_DELAYS", (0.0, 0.0))
+    lost, tries = list[None](), list[None]()
+    store = await Store.open(url, on_lost_write=lambda: lost.append(None))
+
+    def insert(connection: Connection) -> None:
+        tries.append(None)
+        statement = "INSERT INTO sessions (digest, expires, identity) VALUES ('a', 0, :long)"
+        connection.execute(text(statement), {"long": "x" * 100_000})
+
+    with full_disk(store):
+        store.write_queue.add(insert)
+        await until(lambda: len(tries) > 10 or bool(lost))
+    await store.write_queue.flush()
+    assert not lost
+    await store.aclose()
+
+
+async def test_a_caller_learns_that_the_store_is_unavailable_not_what_the_database_said(store: Store) -> None:
+    def fail(_: Connection) -> None:
+        raise OperationalError("UPDATE runs", {}, RuntimeError("deadlock"))
+
+    with pytest.raises(StoreUnavailableError, match="could not write"):
+        await store.write_queue.execute(fail)
 
 
 async def test_closing_a_store_logs_the_writes_that_are_lost(

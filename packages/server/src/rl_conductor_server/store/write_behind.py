@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from itertools import takewhile
 from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError
 from rl_conductor_server.store.runs.run_writer import RunWrite, RunWriter
@@ -47,6 +48,8 @@ Once it is back, what was answered without it is on disk after the last of these
 """
 MAX_SINGLE_ATTEMPTS = 3
 """Attempts at a single write that fails with a temporary error although the database is available."""
+DISK_FULL = "53100"
+"""Postgres's SQLSTATE of a disk that is full."""
 BUSY_LOOP_DELAY, MAX_LOOP_PAUSE = 0.005, 0.05
 """Seconds of delay that show that the event loop is busy, and seconds that it then stands still at most."""
 
@@ -211,7 +214,7 @@ class WriteBehindQueue:
             try:
                 (result,) = await self._commit([self._batch[0]])
             except (OperationalError, InterfaceError) as error:
-                is_available = await self._is_database_available()
+                is_available = not _is_disk_full(error) and await self._is_database_available()
                 attempts += is_available
                 if self._closing or attempts >= MAX_SINGLE_ATTEMPTS:
                     return self._give_up_first(error)
@@ -233,7 +236,9 @@ class WriteBehindQueue:
             self._on_lost()
             log.error("1 write to the store is lost (%s): %s", _describe(entry.write), type(error).__name__)
         elif not entry.committed.done():
-            entry.committed.set_exception(error)
+            is_temporary = isinstance(error, OperationalError | InterfaceError)
+            unavailable = StoreUnavailableError("the store could not write; try again later")
+            entry.committed.set_exception(unavailable if is_temporary else error)
 
     # --------------------------------------------------------------------------------------- the thread
 
@@ -284,6 +289,12 @@ class WriteBehindQueue:
             with suppress(TimeoutError):
                 running.exception(timeout=MAX_LOOP_PAUSE)
         return await result
+
+
+def _is_disk_full(error: DBAPIError) -> bool:
+    """Return `True` for a full disk, on which the database still answers, and commits what takes no space."""
+    is_full = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return is_full or getattr(error.orig, "sqlstate", None) == DISK_FULL
 
 
 def _describe(write: object) -> str:
