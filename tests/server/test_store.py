@@ -24,9 +24,13 @@ from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
-from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store
+from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store, StoredBatch, StoredResponse
+from rl_conductor_server.store.batches.batches import BatchLimits
+from rl_conductor_server.store.batches.models import NewItem
 from rl_conductor_server.store.database import open_database
 from rl_conductor_server.store.models import SpendingGroup
+from rl_conductor_server.store.runs import retention
+from rl_conductor_server.store.runs.conversations import Conversation
 from rl_conductor_server.store.tables import metadata
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
@@ -233,6 +237,33 @@ async def test_pruning_deletes_finished_runs_but_not_running_ones(store: Store) 
     assert await store.prune(before=time.time() - 60) == 0
     assert await store.prune(before=time.time()) >= 1
     assert await store.get_run("run-2") is None
+
+
+async def test_pruning_leaves_room_for_other_writes_between_its_transactions(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "DELETE_BATCH_SIZE", 2)
+    monkeypatch.setattr("rl_conductor_server.store.runs.conversations.DELETE_BATCH_SIZE", 2)
+    items = [NewItem(line=line, custom_id=str(line), body="{}") for line in range(5)]
+    batch = StoredBatch(id="batch_1", key="red", endpoint="/", input_file="file-1", created=1, expires=2, ended=3)
+    await store.batches.add(batch, items, BatchLimits(9, 9, 999))
+    conversation = Conversation(id="conv_1", key="red", created=1)
+    await store.conversations.create(conversation, [{"id": f"msg_{number}"} for number in range(5)])
+    for number in range(5):
+        store.responses.add(StoredResponse(run=f"run-{number}", key="red", created=1, body="{}"))
+    deleted: list[int] = []
+    execute = store.write_queue.execute
+
+    async def count_deleted(write: Any, **options: Any) -> Any:
+        result = await execute(write, **options)
+        deleted.extend([result] if isinstance(result, int) else [])
+        return result
+
+    monkeypatch.setattr(store.write_queue, "execute", count_deleted)
+    await store.prune(before=time.time() + 60)
+    assert deleted == [2, 2, 1, 0, 2, 2, 1, 1, 0, 2, 2, 1, 1, 0, 0, 0]
+    assert await store.batches.get("batch_1", key="red") is None
+    assert await store.conversations.get("conv_1", key="red") is None
 
 
 async def test_the_usage_of_deleted_runs_still_counts(store: Store, url: str) -> None:

@@ -11,9 +11,10 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, delete, func, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import Amount
@@ -54,7 +55,7 @@ from rl_conductor_server.store.runs.queries import (
     select_workers,
 )
 from rl_conductor_server.store.runs.responses import ResponseStore
-from rl_conductor_server.store.runs.retention import DELETE_BATCH_SIZE, delete_old_runs
+from rl_conductor_server.store.runs.retention import delete_old_runs, delete_some
 from rl_conductor_server.store.runs.run_writer import (
     NOTHING,
     BeginRun,
@@ -363,22 +364,21 @@ class Store:
         def delete_others(connection: Connection) -> None:
             self.sessions.delete_expired(connection)
             self._budgets.delete_old(connection, before=before)
-            self.responses.delete_old(connection, before=before)
-            self.batches.delete_old(connection, before=before)
-            self.conversations.delete_old(connection, before=before)
-            connection.execute(delete(pairs).where(pairs.c.created < before))
             self.sizes.delete_old(connection, before=before)
             delete_days(connection, until=before)
 
         await self.write_queue.execute(delete_others)
+        for delete_old in (self.responses.delete_old, self.batches.delete_old, self.conversations.delete_old):
+            await self._repeat(partial(delete_old, before=before))
+        await self._repeat(lambda connection: delete_some(connection, pairs, pairs.c.created < before))
+        return await self._repeat(partial(delete_old_runs, statements=self._statements, before=before))
+
+    async def _repeat(self, delete_some: Callable[[Connection], int]) -> int:
+        """Delete in transactions between which other processes can write, and return the number of deleted rows."""
         deleted = 0
-        while True:
-            batch = await self.write_queue.execute(
-                lambda connection: delete_old_runs(connection, self._statements, before=before)
-            )
-            deleted += batch
-            if batch < DELETE_BATCH_SIZE:
-                return deleted
+        while count := await self.write_queue.execute(delete_some):
+            deleted += count
+        return deleted
 
 
 def _is_paid_by(key: str | None) -> tuple[ColumnElement[bool], ...]:

@@ -22,6 +22,7 @@ from rl_conductor_server.store.batches.models import (
     StoredBatch,
 )
 from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.runs.retention import delete_some
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import batch_items, batches, files
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -151,13 +152,15 @@ class BatchStore:
             connection.execute(update(batches).where(is_batch).values(failed=batches.c.failed + 1))
         return {row.batch for row in rows}
 
-    def delete_old(self, connection: Connection, *, before: float) -> None:
-        """Deletes files, and batches with their items, from before a time."""
+    def delete_old(self, connection: Connection, *, before: float) -> int:
+        """Deletes some files and batches from before a time, see `delete_some`; a batch after its items and files."""
         is_old = and_(batches.c.ended.is_not(None), batches.c.created < before)
-        connection.execute(delete(batch_items).where(batch_items.c.batch.in_(select(batches.c.id).where(is_old))))
-        connection.execute(delete(files).where(files.c.batch.in_(select(batches.c.id).where(is_old))))
-        connection.execute(delete(batches).where(is_old))
-        connection.execute(delete(files).where(files.c.created < before))
+        old = select(batches.c.id).where(is_old)
+        return (
+            delete_some(connection, batch_items, batch_items.c.batch.in_(old))
+            or delete_some(connection, files, or_(files.c.created < before, files.c.batch.in_(old)))
+            or delete_some(connection, batches, is_old)
+        )
 
 
 def _insert(connection: Connection, batch: StoredBatch, size: int, limits: BatchLimits) -> BatchRefusal | None:

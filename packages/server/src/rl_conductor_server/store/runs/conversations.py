@@ -10,12 +10,13 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.batches.models import Quota
 from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.runs.retention import DELETE_BATCH_SIZE, delete_some
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import conversation_items, conversations
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -249,15 +250,20 @@ class ConversationStore:
         count: int = (await self._reader.execute(query)).scalar_one()
         return count
 
-    def delete_old(self, connection: Connection, *, before: float) -> None:
-        sizes = select(func.sum(func.length(ITEMS.body))).where(
-            ITEMS.conversation == conversations.c.id, ITEMS.created < before
-        )
-        has_old = conversations.c.id.in_(select(ITEMS.conversation).where(ITEMS.created < before))
-        shrink = update(conversations).where(has_old)
-        connection.execute(shrink.values(bytes=conversations.c.bytes - sizes.scalar_subquery()))
-        connection.execute(delete(conversation_items).where(ITEMS.created < before))
-        connection.execute(delete(conversations).where(conversations.c.updated < before))
+    def delete_old(self, connection: Connection, *, before: float) -> int:
+        """Deletes some items and conversations from before a time, see `delete_some`."""
+        columns = ITEMS.conversation, ITEMS.id, func.length(ITEMS.body).label("size")
+        rows = connection.execute(select(*columns).where(ITEMS.created < before).limit(DELETE_BATCH_SIZE)).all()
+        if not rows:
+            return delete_some(connection, conversations, conversations.c.updated < before)
+        sizes = Counter[str]()
+        for row in rows:
+            sizes[row.conversation] += row.size
+        shrink = update(conversations).where(conversations.c.id == bindparam("of"))
+        shrink = shrink.values(bytes=conversations.c.bytes - bindparam("size"))
+        connection.execute(shrink, [{"of": name, "size": size} for name, size in sizes.items()])
+        is_deleted = tuple_(ITEMS.conversation, ITEMS.id).in_([(row.conversation, row.id) for row in rows])
+        return connection.execute(delete(conversation_items).where(is_deleted)).rowcount
 
 
 def _is_own(conversation: str, key: str) -> ColumnElement[bool]:

@@ -12,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.runs.retention import delete_some
 from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, count_octets, size_of
 from rl_conductor_server.store.tables import pairs, response_events, responses, runs, steps
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -189,8 +190,9 @@ class ResponseStore:
 
         await self._write_queue.execute(erase)
 
-    def delete_old(self, connection: Connection, *, before: float) -> None:
-        connection.execute(delete(responses).where(responses.c.created < before))
+    def delete_old(self, connection: Connection, *, before: float) -> int:
+        """Deletes some responses from before a time, see `delete_some`."""
+        return delete_some(connection, responses, responses.c.created < before)
 
 
 def _erase_content(connection: Connection, run_ids: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Deletes old runs, but keeps their usage per day, which budgets go on counting."""
+"""Deletes old rows, some in each transaction, and keeps the usage of runs per day, which budgets go on counting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, or_, select
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, or_, select, tuple_
 
 from rl_conductor_server.store.runs.daily_usage import reopen_days
 from rl_conductor_server.store.statements import Statements
@@ -14,14 +14,23 @@ from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS,
 
 SUMMED_COLUMNS = USAGE_COLUMNS + CHARGE_COLUMNS
 DELETE_BATCH_SIZE = 500
-"""Maximum number of runs deleted in one transaction, during which no other process can write."""
+"""Maximum number of rows deleted in one transaction, during which no other process can write."""
+
+
+def delete_some(connection: Connection, table: Table, condition: ColumnElement[bool]) -> int:
+    """Delete up to `DELETE_BATCH_SIZE` rows that meet a condition, and return their number; 0 if none are left."""
+    columns = list(table.primary_key)
+    rows = connection.execute(select(*columns).where(condition).limit(DELETE_BATCH_SIZE)).all()
+    if rows:
+        connection.execute(delete(table).where(tuple_(*columns).in_([tuple(row) for row in rows])))
+    return len(rows)
 
 
 def delete_old_runs(connection: Connection, statements: Statements, *, before: float) -> int:
     """Delete up to `DELETE_BATCH_SIZE` runs that began before a time and have ended or lost their server.
 
     Returns:
-        The number of deleted runs; if it is less than `DELETE_BATCH_SIZE`, none are left.
+        The number of deleted runs; 0 if none are left.
     """
     is_old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
     run_ids = connection.execute(select(runs.c.id).where(is_old).limit(DELETE_BATCH_SIZE)).scalars().all()
