@@ -73,6 +73,27 @@ async def test_requests_of_one_key_leave_room_for_another(serve: Serve) -> None:
     await until(lambda: not at.service.bodies.reserved)
 
 
+async def test_keys_that_take_all_room_leave_some_for_a_short_request_of_another(serve: Serve) -> None:
+    keys = {**KEYS, "green": {"sha256": hash_key("key-of-green")}}
+    a = Gated("late", forever)
+    at = await serve({"a": a}, keys=keys, intake={"total_body_bytes": 200_000})
+    long = [{"role": "user", "content": "x" * 99_000}]
+    holders = list[asyncio.Task[httpx.Response]]()
+    for headers in (RED, BLUE):
+        a.asked.clear()
+        holders.append(asyncio.create_task(post(at, headers, messages=long)))
+        await asyncio.wait_for(a.asked.wait(), SOON)
+    green = {"authorization": "Bearer key-of-green"}
+    assert (await post(at, green, messages=long)).status_code == 503
+    a.asked.clear()
+    holders.append(asyncio.create_task(post(at, green, messages=[{"role": "user", "content": "x" * 9_000}])))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    assert (await post(at, green)).status_code == 503  # the second one has to wait
+    for task in holders:
+        task.cancel()
+    await until(lambda: not at.service.bodies.reserved)
+
+
 @pytest.mark.parametrize("kind", ["background", "idempotent"])
 async def test_runs_that_go_on_without_their_client_take_room_until_they_end(serve: Serve, kind: str) -> None:
     opened, wait = gate()

@@ -15,6 +15,8 @@ from rl_conductor_server.settings import IntakeEntry
 
 KEY_SHARE = 2 / 3
 """The part of the memory for requests that one API key may take if there are others."""
+SHORT_BYTES = 64 * 2**10
+"""Size up to which a key may have one request whatever those of other keys take."""
 MAX_DEPTH = 64
 """Maximum nesting of a field's value. Vendors accept schemas of 5 to 10 nested objects, each of which takes about 4."""
 RETRY_AFTER = 2.0
@@ -35,7 +37,10 @@ class BodyBudget:
 
     @contextmanager
     def reserve(self, size: int, *, key: str, is_shared: bool = False) -> Iterator[Callable[[int], None]]:
-        """Reserves room for a body of `size` bytes for the duration of the block; a single body always has room.
+        """Reserves room for a body of `size` bytes for the duration of the block.
+
+        A single body always has room, and so has a short one of a key that has no other: two keys that take everything
+        do not lock the others out.
 
         Args:
             size: what is reserved at first; the block gets a function that reserves more.
@@ -49,9 +54,10 @@ class BodyBudget:
 
         def add(more: int) -> None:
             nonlocal mine
-            _check_room(self.reserved, more, self._max_bytes, mine=mine)
-            if is_shared:
-                _check_room(self._by_key[key], more, int(self._max_bytes * KEY_SHARE), mine=mine)
+            if self._by_key[key] > mine or mine + more > SHORT_BYTES:
+                _check_room(self.reserved, more, self._max_bytes, mine=mine)
+                if is_shared:
+                    _check_room(self._by_key[key], more, int(self._max_bytes * KEY_SHARE), mine=mine)
             self._by_key[key] += more
             mine += more
 
