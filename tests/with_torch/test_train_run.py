@@ -221,7 +221,7 @@ def test_validation_keeps_the_best_model_and_does_not_change_the_steps(finished:
 def test_a_cap_in_the_evaluation_after_the_last_step_is_made_up(finished: Trained, tmp_path: Path) -> None:
     questions = tmp_path / "validation.jsonl"
     questions.write_text('{"question": "What is 5 * 7?", "answer": "42", "scoring": "numeric"}\n', encoding="utf-8")
-    changed = {
+    changed: dict[str, Any] = {
         "grpo": toy_training.GRPO | {"steps": 1},
         "validation": {"task": {"name": f"jsonl:{questions}"}, "every": 2, "rollouts": 64},
     }

@@ -233,7 +233,8 @@ class Downgraded(A2AAgent):
     """An agent with an `https` URL and a card that names an `http` one."""
 
     def read_card(self) -> dict[str, Any]:
-        return MessageToDict(a2a_agents.card(f"http{self.url.removeprefix('https')}/"))
+        card: dict[str, Any] = MessageToDict(a2a_agents.card(f"http{self.url.removeprefix('https')}/"))
+        return card
 
 
 async def test_requests_to_an_encrypted_agent_stay_encrypted(site: mcp_shop.Site) -> None:

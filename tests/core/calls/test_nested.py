@@ -203,7 +203,7 @@ async def test_a_model_of_the_users_own_is_charged_for_its_own_tokens_besides_th
     inner = Conductor(ScriptedModel(ONE, price=FREE), pool_of(a=ScriptedModel("from a", price=FREE)))
     own = Worker.of("own", Team(inner, Price(input=0, output=Decimal(800))), sampling=Sampling(max_tokens=100))
     planner = ScriptedModel(plan((0, "x", []), (0, "y", ["all"]), (0, "z", ["all"])), price=FREE)
-    trace = await Conductor(planner, [own], limits=Limits(usd=Decimal("0.10"))).run("q")
+    trace = await Conductor(planner, pool_of(own=own), limits=Limits(usd=Decimal("0.10"))).run("q")
     assert trace.usage.cost == Decimal("0.08")
     assert "leaves $0.02" in str(trace.rounds[0].results[1].error)
 

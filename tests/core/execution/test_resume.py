@@ -28,6 +28,7 @@ from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, S
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowValidationError
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
@@ -487,7 +488,7 @@ async def test_a_workflow_beside_the_plan_of_the_run_to_resume_is_refused() -> N
 
 async def test_a_resumed_run_counts_what_its_interrupted_call_may_have_cost() -> None:
     stuck = Gated("never", forever, price=Price(input=0, output=Decimal(1000)))
-    pool = [Worker.of("w", stuck, sampling=Sampling(max_tokens=100))]
+    pool = WorkerPool([Worker.of("w", stuck, sampling=Sampling(max_tokens=100))])
     limits = Limits(usd=Decimal("0.15"))
     made = Conductor(ScriptedModel(plan((0, "Do it.", [])), price=FREE), pool, limits=limits)
     events: list[Event] = []

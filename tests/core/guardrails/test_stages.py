@@ -232,6 +232,7 @@ async def test_the_stored_prompt_of_a_tool_call_is_the_redacted_one() -> None:
     assert first.completion is not None
     continuation = first.completion.message.continuation
     assert continuation is not None
+    assert continuation.prompt is not None
     assert SECRET not in continuation.prompt
     assert HIDDEN in continuation.prompt
 
