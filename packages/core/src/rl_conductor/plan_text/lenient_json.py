@@ -147,4 +147,5 @@ def _character(escape: str) -> str:
 def _string_from(opening: str) -> re.Pattern[str]:
     """Compiles the pattern of a string that starts with `opening`; group 1 is its content."""
     ends = f"[{CLOSING.get(opening, opening)}]" if len(opening) == 1 else opening
-    return re.compile(rf"{opening}((?:\\.|(?!{ends}{ENDING})[^\\])*+){ends}", re.DOTALL)
+    # Like `(...*+)`, which Python before 3.11.5 gets wrong for alternatives.
+    return re.compile(rf"{opening}(?=((?:\\.|(?!{ends}{ENDING})[^\\])*))\1{ends}", re.DOTALL)

@@ -24,7 +24,7 @@ MAX_REPLY_CHARS = 32_000
 HIDDEN_ATTACHMENT = "[{kind} attached; not shown to this model]\n\n"
 """Placeholder for an attachment that a worker's model does not support."""
 
-SUBTASK_LINE = r'subtask: "(?:[^"\\\n]|\\.)*+"\n'
+SUBTASK_LINE = r'subtask: "(?:[^"\\\n]|\\.)*"\n'
 """The regular expression of the first line inside of a fence: the subtask, as JSON."""
 
 _REPLY = re.compile(

@@ -28,7 +28,7 @@ from rl_conductor.types import Completion, Delta, Request
 # What is inside of a fence holds no tag like its own. To stop at the next one keeps searching linear in the prompt.
 _OPENINGS = re.compile(rf"<reply [^<>\n]*{NONCE_ATTR}>\n(?:{SUBTASK_LINE})?")
 _FENCES = re.compile(rf"</?(?:reply|passage)\b[^<>\n]*{NONCE_ATTR}>\n?")
-_REPLIES = re.compile(rf"{_OPENINGS.pattern}((?:(?!</?reply\b).)*+)</reply {NONCE_ATTR}>", re.DOTALL)
+_REPLIES = re.compile(rf"{_OPENINGS.pattern}((?:(?!</?reply\b).)*)</reply {NONCE_ATTR}>", re.DOTALL)
 _ENDING = SUBTASK.rpartition("{subtask}")[2]
 
 
