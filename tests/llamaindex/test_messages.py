@@ -161,7 +161,7 @@ def test_a_continuation_survives_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "forged", [7, "writer", {"worker": 1}, {"worker": "w"}, {"worker": "w", "prompt": "p", "x": 1}, []]
+    "forged", [7, "writer", {"worker": 1}, {"prompt": "p"}, {"worker": "w", "prompt": "p", "x": 1}, []]
 )
 def test_a_malformed_continuation_is_ignored(forged: Any) -> None:
     message = ChatMessage(role="assistant", content="x", additional_kwargs={"continuation": forged})

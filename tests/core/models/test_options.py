@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def made_elsewhere(name: str, *, share: Fraction, retries: int = 2) -> None: ...
 
 
-@pytest.mark.parametrize("provider", sorted(PROVIDERS.keys() - {"vllm"}))
+@pytest.mark.parametrize("provider", sorted(PROVIDERS.keys() - {"vllm", "transformers"}))  # these need torch
 def test_every_adapter_has_types_for_its_options(provider: str) -> None:
     assert checked_options({}, adapter(provider)) == {}
 

@@ -32,6 +32,7 @@ from rl_conductor.workflow.limits import (
     Limits,
     estimate_input_tokens,
     min_input_tokens,
+    raised_max_tokens,
     upper_bound,
 )
 
@@ -172,3 +173,14 @@ def test_the_least_number_of_tokens_counts_texts_and_arguments_of_calls() -> Non
     least = min_input_tokens(Request(messages=tuple(texts)))
     assert least == (500 + len(call.arguments)) // MAX_CHARS_PER_TOKEN
     assert least < estimate_input_tokens(Request(messages=tuple(texts)))
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "context", "raised"), [(None, None, None), (100, None, 400), (100, 300, 288), (100, 110, None)]
+)
+def test_a_limit_that_was_used_up_on_reasoning_is_raised_as_far_as_the_context_allows(
+    max_tokens: int | None, context: int | None, raised: int | None
+) -> None:
+    request = Request(messages=(Message.user("x" * 40),), sampling=Sampling(max_tokens=max_tokens))
+    assert min_input_tokens(request) == 6
+    assert raised_max_tokens(request, context) == raised

@@ -127,7 +127,7 @@ async def test_best_of_n_samples_with_different_seeds_and_then_chooses(bench: Ma
 async def test_best_of_n_uses_most_of_its_budget_without_exceeding_it(
     bench: Make, folder: Path, layers: int, spend: str
 ) -> None:
-    (folder / "learn.jsonl").write_text((folder / "test.jsonl").read_text().replace("add ", "add  "))
+    (folder / "learn.jsonl").write_text((folder / "test.jsonl").read_text().replace("add ", "please add "))
     more = f'like = "moa"\nspend = "{spend}"\n'
     rows = await lines(bench(FLIPPER + MIXTURE + f"layers = {layers}\n" + BEST + more))
     moa_spending, best = (row.dollars if spend == "usd" else row.tokens for row in (rows["moa"], rows["best"]))

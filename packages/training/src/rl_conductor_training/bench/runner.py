@@ -21,6 +21,7 @@ from rl_conductor_training.bench.results import ResultFile, ResultKey, SampleRes
 from rl_conductor_training.bench.settings import BenchSettings, TaskSettings
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.bench.systems.single_model import evaluate_workers
+from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.groups import group_of, hash_question, shared_questions
 from rl_conductor_training.workers.source import ReplyCache
@@ -191,12 +192,7 @@ class _TaskRun:
             results[key] = result
             self.bench.on_row(result, len(results), len(samples))
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for key, sample in samples.items():
-                    group.create_task(collect(key, sample))
-        except* ConductorError as errors:
-            raise errors.exceptions[0] from None
+        await run_together(collect(key, sample) for key, sample in samples.items())
         return [results[key] for key in samples]
 
     def _key(self, system: System, sample_set: _SampleSet, sample: Sample, repeat: int) -> ResultKey:

@@ -23,6 +23,7 @@ from rl_conductor.trace.trace import Call, PlanRecord, Trace
 from rl_conductor.types import Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.spending import NESTING, cached_amount, was_limited
@@ -190,12 +191,7 @@ class Runner:
                 if not self._is_over():
                     await self._run(sample, system, key, conductor)
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for arguments in runs:
-                    group.create_task(run(*arguments))
-        except* ConductorError as errors:
-            raise errors.exceptions[0] from None
+        await run_together(run(*arguments) for arguments in runs)
 
     async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
         call_seconds: list[float] = []
