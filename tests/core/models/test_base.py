@@ -232,6 +232,7 @@ class Source:
         (format_datetime(datetime.now() + timedelta(days=2)), 86_400, 3 * 86_400),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
     ],
+    ids=["seconds", "a date", "a date without a zone", "a date in the past"],  # processes collect the same ones
 )
 def test_when_to_try_again_is_a_number_or_a_date(header: str, least: float, most: float) -> None:
     wait = parse_retry_after(header)
