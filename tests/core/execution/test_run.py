@@ -40,7 +40,15 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.replay import differences, replay
-from rl_conductor.trace.events import AnswerDelta, Event, Finished, PlanRejected, StepFinished, StepStarted
+from rl_conductor.trace.events import (
+    AnswerDelta,
+    Event,
+    Finished,
+    PlanRejected,
+    StepFinished,
+    StepStarted,
+    WorkflowPlanned,
+)
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import (
     Card,
@@ -614,6 +622,20 @@ async def test_the_results_of_tool_calls_are_planned_anew_if_they_are_for_anothe
     assert (trace.text, plan_record.source) == ("B", "planner")
     assert "tool calls of 'b' are not continued" in plan_record.errors[0]
     planner.assert_complete()
+
+
+async def test_a_listener_that_cancels_the_run_before_its_call_ends_it() -> None:
+    model = Gated("A", lambda _: asyncio.sleep(0.01))
+
+    def cancel(event: Event) -> None:
+        task = asyncio.current_task()
+        if isinstance(event, WorkflowPlanned) and task is not None:
+            task.cancel()
+
+    made = conductor(ScriptedModel([]), pool_of(a=model, b="B"), policy=Policy(single="a"))
+    with pytest.raises(asyncio.CancelledError):
+        await made.run(QUESTION, on_event=cancel)
+    assert model.held == 0
 
 
 async def test_the_tool_calls_of_a_step_that_was_not_planned_hold_no_copy_of_the_question() -> None:

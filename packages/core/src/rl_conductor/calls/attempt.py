@@ -88,7 +88,8 @@ class Attempt:
                 async with self.slot or nullcontext(), self._reservation() as reserved:
                     return await self._call(timer, reserved)
         except asyncio.CancelledError as error:
-            if timer.is_cancelled:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():  # also if a listener cancelled it before the call
                 raise
             message = f"{self.model.name} raised CancelledError, although nobody cancelled the call"
             raise ModelError(message, model=self.model.name) from error

@@ -42,11 +42,6 @@ class CallTimer:
         self.end = end
         self._handle = self._loop.call_at(end, self._expire)
 
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether the task of the block was cancelled since the block began."""
-        return self._task.cancelling() > self._cancellations
-
     def _expire(self) -> None:
         self.expired = True
         self._task.cancel()
@@ -58,5 +53,5 @@ class CallTimer:
             self._handle.cancel()
         if self.expired and self._task.uncancel() <= self._cancellations and kind is asyncio.CancelledError:
             raise TimeoutError from error
-        if self.is_cancelled and kind is not asyncio.CancelledError:
+        if self._task.cancelling() > self._cancellations and kind is not asyncio.CancelledError:
             raise asyncio.CancelledError
