@@ -160,12 +160,12 @@ async def test_middleware_redacts_structured_responses(strategy: Any, form: Any)
 
 
 async def test_a_refused_reply_leaves_no_structured_response() -> None:
-    reply = AIMessage("", tool_calls=[{"name": "Contact", "args": {"number": "bad"}, "id": "c1"}])
+    reply = AIMessage("", tool_calls=[{"name": "Contact", "args": {"number": "an insult"}, "id": "c1"}])
     guard = GuardrailMiddleware([Check(stages=("answer",), verdict=always(Refuse("rude")))], exit_behavior="end")
     agent = create_agent(Structured(messages=iter([reply])), response_format=ToolStrategy(Contact), middleware=[guard])
     result = await agent.ainvoke({"messages": [HumanMessage("Whom?")]})
     assert result["structured_response"] is None
-    assert "bad" not in str(result["messages"])
+    assert "an insult" not in str(result["messages"])
 
 
 @pytest.mark.parametrize("stage", ["input", "answer"])
