@@ -277,6 +277,8 @@ def test_parameters_need_fixed_names_and_known_types() -> None:
 
     with pytest.raises(ConfigError, match="'numbers' accepts any arguments"):
         FunctionTool(variadic)
+    with pytest.raises(ConfigError, match="'dict' has no signature; wrap it in a function"):
+        FunctionTool(dict)
     for function in (odd, callback):
         with pytest.raises(ConfigError, match="has no JSON schema"):
             FunctionTool(function)

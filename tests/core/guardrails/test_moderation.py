@@ -14,9 +14,11 @@ from core.runs import plan, pool_of
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, GuardrailError, RefusedError
 from rl_conductor.guardrails import check_messages
+from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.guardrails.moderation import ModerationGuardrail
 from rl_conductor.models.openai.moderation import MAX_TEXT_CHARS
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.pool.pool_file import GuardrailEntry
 from rl_conductor.types import ImagePart, Message
 
 KEY = "sk-loopback-0123456789uvwxyz"
@@ -167,3 +169,11 @@ def test_a_missing_key_and_a_wrong_threshold_say_what_to_write(vendor: Vendor, m
         ModerationGuardrail()
     with pytest.raises(ConfigError, match="write a score from 0 to 1"):
         guardrail(vendor, thresholds={"violence": 90})
+
+
+def test_an_option_of_the_wrong_type_in_a_pool_file_is_a_configuration_error() -> None:
+    entry = GuardrailEntry.model_validate(
+        {"type": "openai-moderation", "options": {"thresholds": 5, "base_url": "http://localhost:9/v1"}}
+    )
+    with pytest.raises(ConfigError, match="guardrail 'openai-moderation': invalid options"):
+        build_guardrails([entry])

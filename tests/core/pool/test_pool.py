@@ -208,6 +208,7 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
         ('[workers.a]\nmodel = "olama:x"', "did you mean 'ollama:x'"),
         ('[workers.a]\nmodel = "gpt-6-sol"', r"did you mean 'openai:gpt-6-sol'\?"),
         ("[workers.a", "is not TOML"),
+        (f"a = {'[' * 5000}", "is nested too deeply"),
         ('[workers."a\\nb"]\nmodel = "ollama:x"', r"a worker is named 'a\\nb'; write a name of letters"),
         (
             'planner = "coder"\n[workers]\ncoder = "ollama:qwen3"',

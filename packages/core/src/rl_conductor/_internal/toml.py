@@ -30,6 +30,8 @@ def read_toml(path: str | Path, kind: type[M], description: str) -> M:
         return kind.model_validate(tomllib.loads(read_text(path)))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{str(path)!r} is nested too deeply to be read") from None
     except ValidationError as error:
         raise ConfigError(
             f"the {description} {str(path)!r} is wrong: {'; '.join(map(str, field_errors(error, model=kind)))}"

@@ -65,7 +65,10 @@ class FunctionTool:
 
 def _arguments_model(function: Callable[..., Any], inner: Callable[..., Any], name: str) -> type[BaseModel]:
     """Creates a pydantic model of the parameters; fields have aliases because parameters may have any name."""
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # many built-in types and functions of C libraries have none
+        raise ConfigError(f"tool {name!r} has no signature; wrap it in a function with named parameters") from None
     try:
         hints = get_type_hints(inner, include_extras=True)
     except NameError as error:

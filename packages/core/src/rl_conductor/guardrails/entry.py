@@ -40,7 +40,7 @@ def _build(entry: GuardrailEntry) -> Guardrail:
     guardrail_class = import_object(TYPES.get(entry.type, entry.type))
     try:
         guardrail = guardrail_class(**entry.options, **settings)
-    except TypeError as error:
+    except (TypeError, ValueError, AttributeError) as error:  # a value of the wrong type
         raise ConfigError(f"guardrail {entry.type!r}: invalid options: {error}") from error
     if not isinstance(guardrail, Guardrail):
         raise ConfigError(f"guardrail {entry.type!r} is not a subclass of rl_conductor.guardrails.Guardrail")
