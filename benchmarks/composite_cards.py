@@ -159,6 +159,17 @@ def continue_supervised(
     return train_method(data, settings, control, console)
 
 
+def read_training(
+    train: Path, rewards: Path | None, rewards_size: int
+) -> tuple[list[TableQuestion], list[TableQuestion]]:
+    """Reads the questions that the supervised steps learn from, and those that only the methods learn from."""
+    questions = complete_part(composite("train", size=48, wordings=5).samples, train).questions
+    if rewards is None:
+        return questions, []
+    unseen = composite("train", size=rewards_size, seed=1, wordings=5, contrasts=True)
+    return questions, complete_part(unseen.samples, rewards).questions
+
+
 def text(question: TableQuestion) -> str:
     """Returns the text of a question."""
     return question.conversation[-1].text
@@ -205,11 +216,7 @@ def settings_of(args: argparse.Namespace, name: str) -> TableSettings:
 def main() -> None:
     """Trains what is missing and prints the results."""
     args, console = parse_arguments(), Console()
-    train = complete_part(composite("train", size=48, wordings=5).samples, args.train).questions
-    more: list[TableQuestion] = []
-    if args.rewards is not None:
-        unseen = composite("train", size=args.rewards_size, seed=1, wordings=5, contrasts=True)
-        more = complete_part(unseen.samples, args.rewards).questions
+    train, more = read_training(args.train, args.rewards, args.rewards_size)
     task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed)
     heldout = complete_part(task.samples, args.heldout)
     first = TableData(

@@ -1,0 +1,124 @@
+"""Scores the adapters that `composite_cards.py` trained on another table of held-out questions.
+
+Run with `uv run python benchmarks/composite_confirm.py --train train.jsonl --rewards rewards.jsonl --out FOLDER
+--heldout heldout.jsonl --heldout-seed 9`, on a table of `composite_table.py --split heldout --size 144 --seed 9`. No
+worker is called. The adapters are those after the last step of each method, so the questions of the table select
+nothing. The evaluation of each adapter is stored beside it, so that the next call continues. It prints the mean over
+the seeds of each method, the baselines, and all differences.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import torch
+from composite_cards import BASE, baselines, permute, read_training
+from composite_weights import build_prompt, complete_part
+from peft import PeftModel
+from rich.console import Console
+
+from rl_conductor._internal.jsonl import read_value, write_value
+from rl_conductor_training.bench.statistics import estimate, mean_difference
+from rl_conductor_training.tasks.composite.questions import composite
+from rl_conductor_training.train.policy.model_loading import load_base_model
+from rl_conductor_training.train.reward_table.policy import Evaluation, PlanReader, encode_questions, evaluate_policy
+from rl_conductor_training.train.reward_table.table import TableQuestion
+from rl_conductor_training.train.reward_table.training import SUPERVISED
+from rl_conductor_training.train.run_dir import latest_complete_checkpoint
+
+
+def last_adapter(folder: Path, method: str) -> Path:
+    """Returns the folder of the adapter after the last step of a method."""
+    if method.startswith(f"{SUPERVISED}-"):
+        return folder / "controls" / method / SUPERVISED / "final"
+    if method == SUPERVISED:
+        return folder / SUPERVISED / SUPERVISED / "final"
+    checkpoint = latest_complete_checkpoint(folder / method / method)
+    assert checkpoint is not None, f"{folder / method} has no checkpoint"
+    return checkpoint
+
+
+def evaluate_adapter(adapter: Path, questions: Sequence[TableQuestion], file: Path, dtype: str) -> Evaluation:
+    """Evaluates an adapter, or reads its stored evaluation."""
+    if file.exists():
+        return read_value(file, Evaluation)
+    prompt, loaded = build_prompt(BASE, roster="anonymous"), load_base_model(BASE, dtype=dtype)
+    reader = PlanReader(loaded, loaded.compile_grammar(prompt.space, prompt.form))
+    model = PeftModel.from_pretrained(loaded.model, adapter)
+    torch.manual_seed(0)
+    evaluation = evaluate_policy(model, encode_questions(questions, prompt, loaded), reader)
+    assert evaluation is not None
+    write_value(file, evaluation)
+    return evaluation
+
+
+def mean_scores(scores: Sequence[Sequence[float]]) -> list[float]:
+    """Returns the mean score of each question over the trainings."""
+    return [sum(column) / len(column) for column in zip(*scores, strict=True)]
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder of `composite_cards.py`")
+    parser.add_argument("--train", type=Path, required=True, help="for the baselines, like `--rewards`")
+    parser.add_argument("--rewards", type=Path)
+    parser.add_argument("--rewards-size", type=int, default=160)
+    parser.add_argument("--heldout", type=Path, required=True)
+    parser.add_argument("--heldout-seed", type=int, required=True)
+    parser.add_argument("--heldout-size", type=int, default=144)
+    parser.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", default=["supervised", "raft", "supervised-more", "supervised-all"])
+    parser.add_argument("--dtype", default="bfloat16", help="float32 where the processor has no bfloat16 instructions")
+    return parser.parse_args()
+
+
+def evaluate_method(
+    method: str, questions: Sequence[TableQuestion], args: argparse.Namespace, console: Console
+) -> list[Evaluation]:
+    """Evaluates the adapters of one method, one for each seed."""
+    found: list[Evaluation] = []
+    for seed in args.seed:
+        folder = args.out / f"seed-{seed}"
+        file = folder / f"{method}-on-heldout-{args.heldout_seed}.json"
+        found.append(evaluate_adapter(last_adapter(folder, method), questions, file, args.dtype))
+        line = f"{method}, training {seed}: greedy {found[-1].greedy:.2f}, sampled {found[-1].expected:.2f}"
+        console.print(line, highlight=False)
+    return found
+
+
+def print_comparisons(kind: str, scores: dict[str, list[float]], groups: Sequence[str], console: Console) -> None:
+    """Prints each system with its clustered error, and the differences between any two."""
+    for name, values in scores.items():
+        mean = estimate(values, groups)
+        console.print(f"{kind}: {name} {mean.value:.2f} ± {mean.error or 0:.2f}", highlight=False)
+    for one, other in combinations(scores, 2):
+        gap = mean_difference(scores[other], scores[one], groups)
+        line = f"{kind}: {other} against {one} {gap.value:+.2f} ({gap.low:+.2f} to {gap.high:+.2f}), p = {gap.p:.3f}"
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Evaluates what is missing and prints the results."""
+    args, console = parse_arguments(), Console()
+    task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed)
+    part = complete_part(task.samples, args.heldout)
+    questions = permute(part.questions, "heldout", 1, heldout=True)
+    train, more = read_training(args.train, args.rewards, args.rewards_size)
+    learned = permute([*train, *more], "train 0", copies=4, heldout=False)
+    by_number, by_name = (baselines(learned, questions, numbered=numbered) for numbered in (True, False))
+    greedy = {**by_number, **by_name, "oracle": [max(plan.score for plan in question.plans) for question in questions]}
+    sampled = dict[str, list[float]]()
+    for method in args.methods:
+        evaluations = evaluate_method(method, questions, args, console)
+        greedy[method] = mean_scores([evaluation.greedy_scores for evaluation in evaluations])
+        sampled[method] = mean_scores([evaluation.expected_scores for evaluation in evaluations])
+    print_comparisons("greedy", greedy, part.groups, console)
+    print_comparisons("sampled", sampled, part.groups, console)
+
+
+if __name__ == "__main__":
+    main()
