@@ -114,8 +114,10 @@ class LenientReader:
         match = BARE.match(self.text, self.at, stop)
         self.at = match.end() if match else self.at + 1
         word = match[0].strip(" \t\r'`*_;") if match else "none"
-        self.notes += [] if word in CONSTANTS else [UNQUOTED]
-        return CONSTANTS.get(word.lower(), word)
+        if word.lower() in CONSTANTS:
+            return CONSTANTS[word.lower()]
+        self.notes.append(UNQUOTED)
+        return word
 
     def _next(self, stop: int) -> str:
         """Skips whitespace, commas and comments, and returns the next character; empty when `stop` comes first."""
