@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rl_conductor.errors import WorkflowParseError
 from rl_conductor.plan_text.forms import ALL, LABELS, Form, RawStep
@@ -43,6 +43,16 @@ ROW = re.compile(
 NEXT_ROW = re.compile(r"[\s,]*(?=\[)")
 NO_ROWS = re.compile(r"^\[\]\s*\Z", re.MULTILINE)
 NO_STEPS = re.compile(rf"[{QUOTES}]?steps[{QUOTES}]?\s{{0,9}}[:=]\s{{0,9}}\[\s{{0,99}}\]", re.IGNORECASE)
+
+Layout = Literal["bracketed lists", "lists", "objects", "rows"]
+"""The ways in which a plan may be written."""
+READING_ORDERS: dict[Form, tuple[Layout, ...]] = {
+    "lists": ("bracketed lists", "objects", "lists", "rows"),
+    "rows": ("rows", "objects", "bracketed lists", "lists"),
+    "lines": ("objects", "bracketed lists", "lists", "rows"),
+    "object": ("objects", "bracketed lists", "lists", "rows"),
+}
+"""The layouts to look for in a reply, by the requested form."""
 
 COMPLETED_ACCESS = "a step without an access list was taken to read every earlier step"
 
@@ -81,15 +91,13 @@ def extract_plan(text: str, form: Form, *, complete: bool = True) -> ExtractedPl
     clean, thinking, repairs = _clean(text)
     columns = list(_columns(clean))
     bracketed = [column for column in columns if column.bracketed]
-    readers: list[Callable[[], ExtractedPlan | None]] = [
-        partial(_lists, clean, bracketed, complete=complete),
-        partial(_steps, clean),
-        partial(_lists, clean, columns, complete=complete),
-    ]
-    if form != "lists":
-        readers[:2] = readers[1::-1]
-    readers.insert(0 if form == "rows" else len(readers), partial(_rows, clean, form, complete=complete))
-    extracted = next((plan for reader in readers if (plan := reader())), None)
+    readers: dict[Layout, Callable[[], ExtractedPlan | None]] = {
+        "bracketed lists": partial(_lists, clean, bracketed, complete=complete),
+        "lists": partial(_lists, clean, columns, complete=complete),
+        "objects": partial(_steps, clean),
+        "rows": partial(_rows, clean, form, complete=complete),
+    }
+    extracted = next((plan for layout in READING_ORDERS[form] if (plan := readers[layout]())), None)
     if extracted is None:
         raise WorkflowParseError(_missing(columns))
     if extracted.form != form:
