@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from core.runs import ACCEPT, evidence_in, evidence_of, plan, pool_of, prompt_of, sections, subtask_of, workflow
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planning.prompts import REPLY_CHARS, PreviousRound, planner_messages
+from rl_conductor.planning.prompts import REPLY_CHARS, PreviousRound, PromptSettings, planner_messages
 from rl_conductor.pool.worker_prompt import (
     EVIDENCE_NOTICE,
     MAX_REPLY_CHARS,
@@ -134,8 +134,9 @@ def test_nobody_can_compute_a_mark_without_the_key_of_the_run() -> None:
 
 def reviewed(reply: str) -> str:
     cards = (Card(name="a"), Card(name="b"))
+    previous = PreviousRound(plan="plan", reply=reply)
     messages = planner_messages(
-        (Message.user(QUESTION),), SPACE, cards, key="secret", previous_rounds=[PreviousRound(plan="plan", reply=reply)]
+        (Message.user(QUESTION),), SPACE, cards, PromptSettings(), key="secret", previous_rounds=[previous]
     )
     return messages[-1].text
 

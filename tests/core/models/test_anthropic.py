@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, ModelError
 from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.base import collect
-from rl_conductor.planning.prompts import planner_messages
+from rl_conductor.planning.prompts import PromptSettings, planner_messages
 from rl_conductor.types import (
     Card,
     ContentPart,
@@ -260,7 +260,8 @@ async def test_a_thought_is_never_marked(service: Odd, ask: Any, model: Anthropi
 async def test_the_planners_prompt_is_cached_up_to_the_newest_turn(service: Odd, ask: Any) -> None:
     conversation = (Message.user("One."), Message.assistant("Two."), Message.user("Three."))
     cards = [Card(name="a"), Card(name="b")]
-    await ask(*planner_messages(conversation, Policy().space(cards, max_steps=3), cards, key="key", form="object"))
+    settings = PromptSettings(form="object")
+    await ask(*planner_messages(conversation, Policy().space(cards, max_steps=3), cards, settings, key="key"))
 
     system, example, turn = marked(service.requests[-1].body)
     assert system.startswith("You are a conductor.")

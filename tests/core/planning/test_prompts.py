@@ -29,6 +29,7 @@ from rl_conductor.planning.prompts import (
     REPLY_CHARS,
     STEP_REPLY_CHARS,
     PreviousRound,
+    PromptSettings,
     Rejection,
     nearest_examples,
     planner_messages,
@@ -63,24 +64,25 @@ CARDS = (
 )
 SPACE = PlanSpace(roster=tuple(card.name for card in CARDS), allowed=frozenset(card.name for card in CARDS))
 ASKED = (Message.user("What is it?"),)
+DEFAULTS = PromptSettings()
 
 
-def build_messages(**options: object) -> tuple[Message, ...]:
-    return planner_messages(ASKED, SPACE, CARDS, key="key", **options)  # type: ignore[arg-type]
+def build_messages(settings: PromptSettings = DEFAULTS) -> tuple[Message, ...]:
+    return planner_messages(ASKED, SPACE, CARDS, settings, key="key")
 
 
 # ------------------------------------------------------------------------------------- the planner
 
 
 def test_the_planner_is_told_the_rules_then_shown_examples_then_asked() -> None:
-    messages = build_messages(examples=2)
+    messages = build_messages(PromptSettings(examples=2))
 
     assert [message.role for message in messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert messages[-1].text == BRIEF_QUESTION.format(question="[user]\nWhat is it?")
 
 
 def test_trained_planners_are_asked_in_the_words_of_their_training() -> None:
-    messages = build_messages(examples=2, roster="anonymous")
+    messages = build_messages(PromptSettings(examples=2, roster="anonymous"))
 
     assert [message.role for message in messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert messages[-1].text == QUESTION.format(question="What is it?")
@@ -88,7 +90,7 @@ def test_trained_planners_are_asked_in_the_words_of_their_training() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 4, 9])
 def test_as_many_examples_are_shown_as_are_wanted_and_there_are(count: int) -> None:
-    assert len(build_messages(examples=count)) == 2 + 2 * min(count, len(EXAMPLES))
+    assert len(build_messages(PromptSettings(examples=count))) == 2 + 2 * min(count, len(EXAMPLES))
 
 
 @given(spaces())
@@ -150,7 +152,8 @@ def test_conductor_135m_is_asked_exactly_as_it_was_trained() -> None:
     cards = [Card(name=name, strengths=strengths, price=FREE) for name, strengths in STRENGTHS.items()]
     space = Policy().space(cards, max_steps=4)
 
-    messages = planner_messages((Message.user("What?"),), space, cards, key="k", roster="anonymous", examples=0)
+    settings = PromptSettings(roster="anonymous", examples=0)
+    messages = planner_messages((Message.user("What?"),), space, cards, settings, key="k")
 
     assert hashlib.sha256("\0".join(message.text for message in messages).encode()).hexdigest() == TRAINED_PROMPT
 
@@ -174,7 +177,10 @@ def test_a_review_shows_the_plan_both_ends_of_the_answer_and_how_to_accept_it(fo
     reply = "BEGIN" + "x" * REPLY_CHARS + "END"
     space = SPACE.model_copy(update={"may_accept": True, "recallable": frozenset({"other"})})
 
-    messages = planner_messages(ASKED, space, CARDS, key="k", form=form, previous_rounds=[PreviousRound("PLAN", reply)])
+    previous_rounds = [PreviousRound("PLAN", reply)]
+    messages = planner_messages(
+        ASKED, space, CARDS, PromptSettings(form=form), key="k", previous_rounds=previous_rounds
+    )
 
     assert messages[-2] == Message.assistant("PLAN")
     assert "\nBEGINxxx" in messages[-1].text
@@ -186,7 +192,7 @@ def test_a_review_shows_the_plan_both_ends_of_the_answer_and_how_to_accept_it(fo
 
 
 def test_instructions_end_the_system_prompt() -> None:
-    plain, guided = (planner_messages(ASKED, SPACE, CARDS, key="k", instructions=text) for text in ("", "Check twice."))
+    plain, guided = (build_messages(PromptSettings(instructions=text)) for text in ("", "Check twice."))
 
     assert guided[0].text == f"{plain[0].text}\n\nInstructions for your plans:\nCheck twice."
     assert guided[1:] == plain[1:]
@@ -196,7 +202,7 @@ def test_the_users_own_examples_replace_the_built_in_ones() -> None:
     own = PlanExample(
         question="Old?", workflow=Workflow(steps=(Step(subtask="Answer.", worker="free"),)), reasoning="It is free."
     )
-    messages = planner_messages(ASKED, SPACE, CARDS, key="k", examples=[own])
+    messages = build_messages(PromptSettings(examples=(own,)))
 
     assert [message.role for message in messages] == ["system", "user", "assistant", "user"]
     assert messages[1].text == BRIEF_QUESTION.format(question="Old?")
@@ -223,7 +229,8 @@ def test_a_review_shows_what_each_step_replied_and_cuts_long_replies_visibly() -
         Evidence(label="2", subtask="Test it.", reply="FAIL" + "y" * STEP_REPLY_CHARS, worker="other"),
     )
 
-    messages = planner_messages(ASKED, SPACE, CARDS, key="k", previous_rounds=[PreviousRound("PLAN", "OK", steps)])
+    previous = PreviousRound("PLAN", "OK", steps)
+    messages = planner_messages(ASKED, SPACE, CARDS, DEFAULTS, key="k", previous_rounds=[previous])
 
     text = messages[-1].text
     assert '<reply step="1" model="0" mark=' in text
@@ -358,7 +365,7 @@ def test_braces_in_what_is_said_are_only_text() -> None:
 
     assert prompt.count(wild) == 4
     previous_rounds = [PreviousRound(wild, wild)]
-    messages = planner_messages((Message.user(wild),), SPACE, CARDS, key="k", previous_rounds=previous_rounds)
+    messages = planner_messages((Message.user(wild),), SPACE, CARDS, DEFAULTS, key="k", previous_rounds=previous_rounds)
     assert wild in messages[-1].text
 
 

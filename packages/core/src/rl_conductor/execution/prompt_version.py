@@ -23,6 +23,7 @@ from rl_conductor.planning.prompts import (
     REPLY_CHARS,
     STEP_REPLY_CHARS,
     PreviousRound,
+    PromptSettings,
     Rejection,
     planner_messages,
     rejection_messages,
@@ -104,17 +105,14 @@ def _cards() -> list[Card]:
 def _planning(
     space: PlanSpace, *, form: Form = "lists", roster: Roster = "cards", wording: Wording = "brief"
 ) -> Iterator[str]:
-    messages = planner_messages(
-        _conversation(),
-        space,
-        _cards(),
-        key="",
+    settings = PromptSettings(
         form=form,
         roster=roster,
+        wording=wording,
         examples=max(len(EXAMPLES), len(BRIEF_EXAMPLES)),
         instructions="Be quick.",
-        previous_rounds=[PreviousRound(plan="", reply="It is.", steps=(_EVIDENCE,))],
-        wording=wording,
     )
+    previous = PreviousRound(plan="", reply="It is.", steps=(_EVIDENCE,))
+    messages = planner_messages(_conversation(), space, _cards(), settings, key="", previous_rounds=[previous])
     yield from (f"{message.role}: {message.text}" for message in messages)
     yield json.dumps(plan_schema(space))

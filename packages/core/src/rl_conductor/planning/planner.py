@@ -29,7 +29,7 @@ from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, read_plan
-from rl_conductor.planning.prompts import Rejection, planner_messages, rejection_messages
+from rl_conductor.planning.prompts import PromptSettings, Rejection, planner_messages, rejection_messages
 from rl_conductor.planning.stream_watcher import StreamWatcher
 from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import WorkerPool
@@ -155,7 +155,7 @@ class Planner:
             form=self.form,
             roster=self.roster,
             wording=self.wording,
-            examples=self.examples if isinstance(self.examples, int) else tuple(self.examples),
+            examples=self.prompt_settings.examples,
             instructions=self.instructions,
             samples=self.samples,
             repair=self.repair,
@@ -187,16 +187,10 @@ class Planner:
             plan_request.conversation,
             space,
             plan_request.cards,
+            self.prompt_settings,
             key=plan_request.run.fence_key,
-            form=self.plan_form,
-            roster=self.roster,
-            examples=self.examples,
-            instructions=self.instructions,
             previous_rounds=plan_request.previous_rounds,
-            images=self.model.capabilities.images,
-            context=self.model.capabilities.context,
             offered=None if plan_request.space is space else plan_request.space,
-            wording=self.prompt_wording,
         )
         plan_request.run.emit(PlanStarted(round=plan_request.round_index))
         sampler = _Sampler(self, plan_request, response_format, prompt)
@@ -222,6 +216,20 @@ class Planner:
         if self.roster != "cards":
             return "full"
         return self.wording or ("brief" if self.model.capabilities.runs_in == "server" else "full")
+
+    @property
+    def prompt_settings(self) -> PromptSettings:
+        """The settings of the prompt, with all defaults resolved for the model."""
+        capabilities = self.model.capabilities
+        return PromptSettings(
+            form=self.plan_form,
+            roster=self.roster,
+            wording=self.prompt_wording,
+            examples=self.examples if isinstance(self.examples, int) else tuple(self.examples),
+            instructions=self.instructions,
+            images=capabilities.images,
+            context=capabilities.context,
+        )
 
     def plannable(self, space: PlanSpace) -> PlanSpace:
         """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.

@@ -8,9 +8,8 @@ the question comes last, so that the prompts of one conversation begin alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor.plan_text.forms import Form, render
@@ -98,21 +97,40 @@ MAX_OWN_EXAMPLES = 4
 """Maximum number of the user's own examples in one prompt; of more, the most similar to the question are chosen."""
 
 
+@dataclass(frozen=True)
+class PromptSettings:
+    """The settings of a planner's prompt, with all defaults resolved for its model."""
+
+    form: Form = "lists"
+    """The output format of the plan."""
+    roster: Roster = "cards"
+    """How much of each worker's card is shown."""
+    wording: Wording = "brief"
+    """Of the rules, the examples and the cards; other rosters than `cards` have the full one only."""
+    examples: int | tuple[PlanExample, ...] = 3
+    """The number of built-in worked examples to include, or the user's own examples instead."""
+    instructions: str = ""
+    """The user's own instructions for plans."""
+    images: bool = False
+    """Whether the planner's model sees images; otherwise it is only told of them."""
+    context: int | None = None
+    """The context of the planner's model in tokens, if known; the conversation takes at most half of it."""
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether the prompt has the brief wording."""
+        return self.roster == "cards" and self.wording == "brief"
+
+
 def planner_messages(
     conversation: Sequence[Message],
     space: PlanSpace,
     cards: Sequence[Card],
+    settings: PromptSettings,
     *,
     key: str,
-    form: Form = "lists",
-    roster: Roster = "cards",
-    examples: int | Sequence[PlanExample] = 3,
-    instructions: str = "",
     previous_rounds: Sequence[PreviousRound] = (),
-    images: bool = False,
-    context: int | None = None,
     offered: PlanSpace | None = None,
-    wording: Wording = "brief",
 ) -> tuple[Message, ...]:
     """Builds the messages that ask for a plan, or in later rounds to accept or replace the previous one.
 
@@ -120,26 +138,22 @@ def planner_messages(
         conversation: the user's conversation.
         space: the plans that are valid.
         cards: the cards of the whole pool, in its order.
+        settings: those of the planner.
         key: the conversation's key, from which the delimiters are derived.
-        form: the output format of the plan.
-        roster: how much of each worker's card is shown.
-        examples: the number of built-in worked examples to include, or the user's own examples instead.
-        instructions: the user's own instructions for plans.
         previous_rounds: plans and answers of the previous rounds, oldest first.
-        images: whether the planner's model sees images; otherwise it is only told of them.
-        context: the planner's context in tokens, if known; the conversation takes at most half of it.
         offered: the part of `space` that this question's plan may choose from, if the pool is too large to show.
-        wording: of the rules, the examples and the cards; other rosters than `cards` have the full one only.
     """
-    inputs, max_chars = () if form == "lists" else space.inputs, question_chars(context)
+    form, max_chars = settings.form, question_chars(settings.context)
+    inputs = () if form == "lists" else space.inputs
     question = partial(transcript, conversation, key, max_chars=max_chars, inputs=inputs)
-    selected = examples if isinstance(examples, int) else nearest_examples(examples, question(), space)
-    is_brief = roster == "cards" and wording == "brief"
-    prefix_space = _for_any_question(space) if is_brief and isinstance(examples, int) else space
-    settings = _PrefixSettings(form, roster, selected, instructions, lists_models=offered is None, is_brief=is_brief)
-    messages = list(_prefix(prefix_space, settings, ByIdentity(cards)))
-    pictures = attached_images(conversation) if images else ()
-    if is_brief:
+    prefix_space = space
+    if not isinstance(settings.examples, int):
+        settings = replace(settings, examples=nearest_examples(settings.examples, question(), space))
+    elif settings.is_brief:
+        prefix_space = _for_any_question(space)
+    messages = list(_prefix(prefix_space, settings, ByIdentity(cards), lists_models=offered is None))
+    pictures = attached_images(conversation) if settings.images else ()
+    if settings.is_brief:
         turns = transcript_turns(conversation, key, max_chars=max_chars, inputs=inputs)
         rest = [*request_rules(space, form), *([] if offered is None else [brief_roster(offered, cards)])]
         messages.append(_brief_question([*turns, *rest], pictures))
@@ -155,31 +169,21 @@ def _brief_question(texts: Sequence[str], pictures: Sequence[ImagePart]) -> Mess
     return Message.user(BRIEF_QUESTION.format(question=texts[0]), *parts, *pictures)
 
 
-class _PrefixSettings(NamedTuple):
-    """The settings of a prompt's beginning."""
-
-    form: Form
-    roster: Roster
-    examples: int | tuple[PlanExample, ...]
-    instructions: str
-    lists_models: bool
-    is_brief: bool
-
-
 @lru_cache(maxsize=64)
-def _prefix(space: PlanSpace, settings: _PrefixSettings, cards: ByIdentity[Sequence[Card]]) -> tuple[Message, ...]:
+def _prefix(
+    space: PlanSpace, settings: PromptSettings, cards: ByIdentity[Sequence[Card]], *, lists_models: bool
+) -> tuple[Message, ...]:
     """Builds the turns before the question, which are the same for all questions with the same examples."""
-    form, is_brief = settings.form, settings.is_brief
+    form, roster, is_brief = settings.form, settings.roster, settings.is_brief
     sections = [brief_rules(space, form)] if is_brief else [SYSTEM, rules(space, form)]
-    if settings.lists_models:
-        roster = roster_text(space, cards.value, settings.roster)
-        sections.append(brief_roster(space, cards.value) if is_brief else MODELS + roster)
+    if lists_models:
+        models = brief_roster(space, cards.value) if is_brief else MODELS + roster_text(space, cards.value, roster)
+        sections.append(models)
     if settings.instructions:
         sections.append(INSTRUCTIONS.format(instructions=settings.instructions))
     messages = [Message.system("\n\n".join(sections))]
     if isinstance(settings.examples, int):
-        demonstrations = worked_examples(space, form, cards.value, settings.roster, is_brief=is_brief)
-        demonstrations = demonstrations[: settings.examples]
+        demonstrations = worked_examples(space, form, cards.value, roster, is_brief=is_brief)[: settings.examples]
     else:
         demonstrations = [
             (example.question, render(example.workflow, space, form, reasoning=example.reasoning))

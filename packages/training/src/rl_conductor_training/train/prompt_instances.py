@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import count
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.prompts import planner_messages
+from rl_conductor.planning.prompts import PromptSettings, planner_messages
 from rl_conductor.planning.recursion import collect_previous_rounds, next_round_space
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
@@ -56,17 +56,20 @@ class PromptInstance:
     @cached_property
     def messages(self) -> tuple[Message, ...]:
         """The messages of the prompt."""
+        settings = PromptSettings(
+            form=self.plan.form,
+            roster=self.plan.roster,
+            wording=self.plan.wording,
+            examples=self.plan.examples,
+            context=self.plan.context,
+        )
         return planner_messages(
             [Message.user(self.sample.question)],
             self.space,
             self.pool.cards,
+            settings,
             key=self.delimiter_key,
-            form=self.plan.form,
-            roster=self.plan.roster,
-            examples=self.plan.examples,
             previous_rounds=collect_previous_rounds(self.previous_rounds, self._first_space, self.plan.form),
-            context=self.plan.context,
-            wording=self.plan.wording,
         )
 
     @cached_property

@@ -161,7 +161,8 @@ def _identify(
     """Identifies a training, so that another one begins anew for other questions, plans, workers or settings."""
     questions = (question.model_dump_json() for question in (*train, *validation))
     cards = (card.model_dump_json() for card in prompt.cards)
-    return fingerprint(settings.model_dump_json(), prompt.instructions, prompt.wording, *cards, *questions)[:12]
+    texts = (prompt.settings.instructions, prompt.settings.wording, *cards, *questions)
+    return fingerprint(settings.model_dump_json(), *texts)[:12]
 
 
 def _max_tokens(questions: Sequence[TableQuestion], prompt: PlanPrompt) -> int:

@@ -8,12 +8,12 @@ from typing import Self
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import WorkflowError
-from rl_conductor.plan_text.forms import Form, render
+from rl_conductor.plan_text.forms import render
 from rl_conductor.plan_text.grammar import constraint
 from rl_conductor.plan_text.parser import parse
-from rl_conductor.planning.prompts import planner_messages
+from rl_conductor.planning.prompts import PromptSettings, planner_messages
 from rl_conductor.text.delimiters import new_delimiter_key
-from rl_conductor.types import Card, Grammar, Message, Roster, Wording
+from rl_conductor.types import Card, Grammar, Message
 from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
 
@@ -23,12 +23,7 @@ class PlanPrompt:
 
     space: PlanSpace
     cards: tuple[Card, ...]
-    form: Form = "lists"
-    roster: Roster = "cards"
-    instructions: str = ""
-    context: int | None = None
-    """Context of the model in tokens, if known."""
-    wording: Wording = "full"
+    settings: PromptSettings
 
     @classmethod
     def of(cls, conductor: Conductor) -> Self:
@@ -36,15 +31,7 @@ class PlanPrompt:
         planner, pool = conductor.planner, conductor.pool
         assert planner.examples == 0, "a trained planner needs none"
         space = conductor.policy.space(pool.cards, max_steps=conductor.limits.steps, access=conductor.access)
-        return cls(
-            planner.plannable(space),
-            tuple(pool.cards),
-            planner.plan_form,
-            planner.roster,
-            planner.instructions,
-            planner.model.capabilities.context,
-            planner.prompt_wording,
-        )
+        return cls(planner.plannable(space), tuple(pool.cards), planner.prompt_settings)
 
     def with_cards(self, cards: Sequence[Card]) -> Self:
         """Returns the prompt that lists these workers, with the same names, in this order."""
@@ -53,27 +40,16 @@ class PlanPrompt:
 
     def messages(self, conversation: Sequence[Message]) -> tuple[Message, ...]:
         """Builds the messages that ask for a plan."""
-        return planner_messages(
-            conversation,
-            self.space,
-            self.cards,
-            key=new_delimiter_key(),
-            form=self.form,
-            roster=self.roster,
-            examples=0,
-            instructions=self.instructions,
-            context=self.context,
-            wording=self.wording,
-        )
+        return planner_messages(conversation, self.space, self.cards, self.settings, key=new_delimiter_key())
 
     def text(self, workflow: Workflow, reasoning: str = "") -> str:
         """Renders a plan, after its line of reasoning."""
-        return render(workflow, self.space, self.form, reasoning=reasoning)
+        return render(workflow, self.space, self.settings.form, reasoning=reasoning)
 
     def read(self, text: str) -> Workflow | None:
         """Parses a plan; `None` if it is invalid."""
         try:
-            return parse(text, self.space, form=self.form, repair=False).workflow
+            return parse(text, self.space, form=self.settings.form, repair=False).workflow
         except WorkflowError:
             return None
 
@@ -84,5 +60,5 @@ class PlanPrompt:
     @property
     def gbnf(self) -> str | None:
         """The grammar of the plans; `None` if their form has none."""
-        grammar = constraint(self.space, self.form, counted=False)
+        grammar = constraint(self.space, self.settings.form, counted=False)
         return grammar.gbnf if isinstance(grammar, Grammar) else None

@@ -119,7 +119,7 @@ class _TableRun:
 
     def __post_init__(self) -> None:
         prompt = self.data.prompt
-        grammar = None if prompt.gbnf is None else self.loaded.compile_grammar(prompt.space, prompt.form)
+        grammar = None if prompt.gbnf is None else self.loaded.compile_grammar(prompt.space, prompt.settings.form)
         self.reader = PlanReader(self.loaded, grammar)
         self.train = encode_questions(self.data.train, prompt, self.loaded)
         self.validation = encode_questions(self.data.validation, prompt, self.loaded)
