@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from math import log1p, sqrt
 from typing import Annotated
@@ -39,7 +39,7 @@ class LinearScore(Value):
 
     def score(self, features: dict[int, float]) -> float:
         """Returns the score of a message with these features."""
-        return self.bias + sum(self.weights.get(bucket, 0.0) * value for bucket, value in features.items())
+        return self.bias + dot_product(features, self.weights)
 
 
 def holds(request: Request) -> frozenset[str]:
@@ -62,20 +62,8 @@ def length(message: str) -> float:
 
 def words(message: str) -> dict[int, float]:
     """Hashes the words and word pairs of a message into a sparse vector of norm 1, as values by bucket."""
-    counts: dict[int, float] = {}
-    for term in dict.fromkeys(_terms(message)):
-        digest = zlib.crc32(term.encode())
-        bucket = digest % BUCKETS
-        counts[bucket] = counts.get(bucket, 0.0) + (1.0 if digest >> 31 else -1.0)  # random sign: collisions cancel
-    norm = sqrt(sum(value * value for value in counts.values()))
-    return {bucket: value / norm for bucket, value in counts.items()} if norm else {}
-
-
-def _terms(message: str) -> Iterator[str]:
-    """Yields the words and pairs of neighbouring words, with every digit replaced by 0."""
     tokens = [_DIGIT.sub("0", word) for word in _WORD.findall(message[:MAX_CHARS].lower())]
-    yield from tokens
-    yield from map(" ".join, pairwise(tokens))
+    return _hash_terms(dict.fromkeys((*tokens, *map(" ".join, pairwise(tokens)))))
 
 
 def text_features(message: str) -> dict[int, float]:
@@ -83,17 +71,21 @@ def text_features(message: str) -> dict[int, float]:
     return words(message) | {BUCKETS + bucket: value for bucket, value in _ngrams(message).items()}
 
 
-def similarity(first: dict[int, float], second: dict[int, float]) -> float:
+def dot_product(features: Mapping[int, float], weights: Mapping[int, float]) -> float:
     """Returns the dot product of two sparse vectors."""
-    return sum(value * second.get(bucket, 0.0) for bucket, value in first.items())
+    return sum(value * weights.get(bucket, 0.0) for bucket, value in features.items())
 
 
 def _ngrams(message: str) -> dict[int, float]:
     text = f" {' '.join(_DIGIT.sub('0', message[:MAX_CHARS].lower()).split())} "
-    grams = {text[start : start + NGRAM] for start in range(len(text) - NGRAM + 1)}
+    return _hash_terms(sorted({text[start : start + NGRAM] for start in range(len(text) - NGRAM + 1)}))
+
+
+def _hash_terms(terms: Iterable[str]) -> dict[int, float]:
+    """Hashes distinct terms into a sparse vector of norm 1, in their order, because sums of floats depend on it."""
     counts: dict[int, float] = {}
-    for gram in sorted(grams):
-        digest = zlib.crc32(gram.encode())
+    for term in terms:
+        digest = zlib.crc32(term.encode())
         bucket = digest % BUCKETS
         counts[bucket] = counts.get(bucket, 0.0) + (1.0 if digest >> 31 else -1.0)  # random sign: collisions cancel
     norm = sqrt(sum(value * value for value in counts.values()))

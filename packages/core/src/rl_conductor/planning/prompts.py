@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor.plan_text.forms import Form, render
-from rl_conductor.planning.features import similarity, text_features
+from rl_conductor.planning.features import dot_product, text_features
 from rl_conductor.planning.plan_rules import SYSTEM, brief_rules, request_rules, rules
 from rl_conductor.planning.transcript import attached_images, question_chars, transcript, transcript_turns
 from rl_conductor.planning.worked_examples import worked_examples
@@ -221,7 +221,7 @@ def nearest_examples(examples: Sequence[PlanExample], question: str, space: Plan
     if len(valid) <= MAX_OWN_EXAMPLES:
         return tuple(valid)
     features = text_features(question)
-    valid.sort(key=lambda example: similarity(text_features(example.question), features))
+    valid.sort(key=lambda example: dot_product(text_features(example.question), features))
     return tuple(valid[-MAX_OWN_EXAMPLES:])
 
 

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from rl_conductor._internal.io import read_text, write_text
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.features import BUCKETS, Finite, holds, length, words
+from rl_conductor.planning.features import BUCKETS, Finite, dot_product, holds, length, words
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.trace import RoutingDecision
@@ -131,7 +131,7 @@ class Router(Value):
         message = prompt_in(request.messages)
         score = self.bias + self.length * length(message)
         score += sum(self.held.get(name, 0.0) for name in holds(request))
-        score += sum(self.words.get(bucket, 0.0) * value for bucket, value in words(message).items())
+        score += dot_product(words(message), self.words)
         return 1 / (1 + exp(-max(min(score, 500.0), -500.0)))
 
     def _out_of_domain_reason(self, request: Request) -> str:

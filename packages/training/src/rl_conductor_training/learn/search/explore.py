@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rl_conductor.planning.features import similarity, text_features
+from rl_conductor.planning.features import dot_product, text_features
 from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ScoreTable
@@ -236,7 +236,7 @@ async def _reuse(runner: Runner, samples: Sequence[Sample], candidates: Sequence
             continue
         votes: dict[Workflow, float] = {}
         for other in samples:
-            weight = similarity(features[sample.id], features[other.id])
+            weight = dot_product(features[sample.id], features[other.id])
             for row in table.right_rows(other):
                 if row.workflow in ranks and (row.workflow, sample.id) not in table.rows:
                     votes[row.workflow] = votes.get(row.workflow, 0.0) + weight
