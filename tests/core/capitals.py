@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from rl_conductor.planning.features import words
+from rl_conductor.planning.features import word_features
 from rl_conductor.planning.router import Learned, Router
 from rl_conductor.types import Message, Request
 
 EASY = ("What is the capital of {}?", "Name the capital of {}.", "Which city is the capital of {}?")
 HARD = ("Prove that {} is not compact.", "Derive a bound for {} and discuss it.", "Write a parser for {} with tests.")
-MADE = Learned(source="a test", requests=100, right=50, risk=0.05, made="2026-11-21")
+MADE = Learned(source="a test", requests=100, right=50, risk=0.05, trained_on="2026-11-21")
 
 
 def tiers(worker: str = "a", **changed: Any) -> Router:
     """A router for a scripted worker."""
-    weights = {place: 40 * value for place, value in words("capital").items()}
-    known = {"worker": worker, "model": f"scripted:{worker}", "threshold": 0.9, "longest": 200, "learned": MADE}
-    return Router.model_validate(known | {"bias": -5.0, "length": 0.0, "words": weights} | changed)
+    weights = {place: 40 * value for place, value in word_features("capital").items()}
+    known = {"worker": worker, "model": f"scripted:{worker}", "threshold": 0.9, "max_chars": 200, "learned": MADE}
+    return Router.model_validate(known | {"bias": -5.0, "length_weight": 0.0, "word_weights": weights} | changed)
 
 
 def question(text: str, **more: Any) -> Request:

@@ -15,7 +15,7 @@ from core.capitals import question, tiers
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, Policy, RunError, ScriptedModel, Trace
 from rl_conductor.config.discovery import discover
-from rl_conductor.planning.features import MAX_CHARS, words
+from rl_conductor.planning.features import MAX_CHARS, word_features
 from rl_conductor.planning.router import Router
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Round
@@ -85,7 +85,7 @@ def test_what_it_has_not_learned_from_goes_to_the_conductor(request_: Request, w
 
 
 def test_what_it_has_learned_from_may_be_one_call() -> None:
-    knows = tiers(seen={"earlier turns"}, held={"earlier turns": 0.5})
+    knows = tiers(trained_features={"earlier turns"}, request_weights={"earlier turns": 0.5})
     turns = Request(messages=(Message.user("Hi"), Message.assistant("Yes?"), Message.user(SIMPLE)))
 
     assert knows.decide(turns).tier == "single"
@@ -93,7 +93,7 @@ def test_what_it_has_learned_from_may_be_one_call() -> None:
 
 
 def test_a_decision_takes_less_than_five_milliseconds() -> None:
-    known = tiers(longest=100_000)
+    known = tiers(max_chars=100_000)
     long = question("the capital of a thing " * 4_000)
     assert len(long.messages[0].text) > MAX_CHARS
     known.decide(long)
@@ -104,9 +104,9 @@ def test_a_decision_takes_less_than_five_milliseconds() -> None:
 
 
 def test_equal_words_are_equal_in_every_process() -> None:
-    code = f"from rl_conductor.planning.features import words; print(sorted(words({SIMPLE!r}).items()))"
+    code = f"from rl_conductor.planning.features import word_features; print(sorted(word_features({SIMPLE!r}).items()))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == str(sorted(words(SIMPLE).items()))
+    assert other.stdout.strip() == str(sorted(word_features(SIMPLE).items()))
 
 
 # ---------------------------------------------------------------------------- the policy stays the law
@@ -194,6 +194,17 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
 
     assert Router.read(tmp_path / "tiers.json") == tiers()
     assert json.loads((tmp_path / "tiers.json").read_text())["sha256"] == tiers().sha256
+
+
+def test_files_keep_their_field_names_and_checksums() -> None:
+    learned = {"source": "a test", "requests": 100, "right": 50, "risk": 0.05, "made": "2026-11-21"}
+    stored = {"format": 1, "worker": "a", "model": "scripted:a", "threshold": 0.9, "longest": 200, "seen": ["tools"]}
+    stored |= {"bias": -5.0, "length": 0.5, "held": {"tools": 0.25}, "words": {"2726": -40.0}, "learned": learned}
+
+    router = Router.model_validate(stored)
+
+    assert router.model_dump(mode="json") == stored
+    assert router.sha256 == "48ecdf8d37a8ce51f874c19d48638997d7c74ec904485ea7eb0e2fa2a8b938e2"
 
 
 @pytest.mark.parametrize(

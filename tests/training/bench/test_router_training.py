@@ -90,7 +90,7 @@ def test_only_frequent_features_are_handled() -> None:
     router, _ = train_router([*plain, *with_tools, *with_turns], risk=0.05, **WHO)
 
     assert router is not None
-    assert router.seen == {"tools"}
+    assert router.trained_features == {"tools"}
     assert router.decide(question("What is the capital of Peru?", tools=tool)).tier == "single"
 
 

@@ -42,7 +42,7 @@ class LinearScore(Value):
         return self.bias + dot_product(features, self.weights)
 
 
-def holds(request: Request) -> frozenset[str]:
+def request_features(request: Request) -> frozenset[str]:
     """Returns the names of the request's features other than the words of the last message."""
     parts = {type(part) for message in request.messages for part in message.content}
     features = {
@@ -55,12 +55,12 @@ def holds(request: Request) -> frozenset[str]:
     return frozenset(name for name, is_present in features.items() if is_present)
 
 
-def length(message: str) -> float:
+def length_feature(message: str) -> float:
     """Returns the length feature: the logarithm of the message length, scaled to the order of 1."""
     return log1p(len(message)) / 8
 
 
-def words(message: str) -> dict[int, float]:
+def word_features(message: str) -> dict[int, float]:
     """Hashes the words and word pairs of a message into a sparse vector of norm 1, as values by bucket."""
     tokens = [_DIGIT.sub("0", word) for word in _WORD.findall(message[:MAX_CHARS].lower())]
     return _hash_terms(dict.fromkeys((*tokens, *map(" ".join, pairwise(tokens)))))
@@ -68,7 +68,7 @@ def words(message: str) -> dict[int, float]:
 
 def text_features(message: str) -> dict[int, float]:
     """Hashes the words, word pairs and letter sequences of a message into a sparse vector, as values by bucket."""
-    return words(message) | {BUCKETS + bucket: value for bucket, value in _ngrams(message).items()}
+    return word_features(message) | {BUCKETS + bucket: value for bucket, value in _ngrams(message).items()}
 
 
 def dot_product(features: Mapping[int, float], weights: Mapping[int, float]) -> float:

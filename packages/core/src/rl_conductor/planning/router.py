@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from rl_conductor._internal.io import read_text, write_text
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.features import BUCKETS, Finite, dot_product, holds, length, words
+from rl_conductor.planning.features import BUCKETS, Finite, dot_product, length_feature, request_features, word_features
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.trace import RoutingDecision
@@ -28,7 +28,7 @@ from rl_conductor.types import Names, Request, Value
 RECREATE = "create the tiers file again with rl-conductor calibrate --tiers"
 
 
-class Learned(Value):
+class Learned(Value, validate_by_name=True, serialize_by_alias=True):
     """Training data and guarantees of a router, stored for reference."""
 
     source: str
@@ -38,12 +38,15 @@ class Learned(Value):
     """Number of requests that one call answered correctly."""
     risk: Finite
     """Upper bound on the share of wrong answers among requests sent to a single call."""
-    made: str
+    trained_on: str = Field(alias="made")
     """Date of the training in UTC, as `YYYY-MM-DD`."""
 
 
-class Router(Value):
-    """A worker that answers simple requests alone, and the classifier that recognizes them."""
+class Router(Value, validate_by_name=True, serialize_by_alias=True):
+    """A worker that answers simple requests alone, and the classifier that recognizes them.
+
+    Aliases are the names in tiers files, which decide the checksum.
+    """
 
     format: Literal[1] = 1
     worker: str
@@ -51,16 +54,16 @@ class Router(Value):
     """The worker's model during training, as `provider:name`."""
     threshold: Finite = Field(gt=0, le=1)
     """Minimum probability of a correct answer at which a request is sent to the worker alone."""
-    longest: int = Field(gt=0)
+    max_chars: int = Field(gt=0, alias="longest")
     """Maximum length in characters of messages that are classified; longer ones are planned."""
-    seen: Names = frozenset()
-    """Request features that occurred in training, as named by `holds`."""
+    trained_features: Names = Field(default=frozenset(), alias="seen")
+    """Request features that occurred in training, as named by `request_features`."""
     bias: Finite
-    length: Finite
+    length_weight: Finite = Field(alias="length")
     """Weight of the message length."""
-    held: dict[str, Finite] = Field(default_factory=dict)
-    """Weights of the request features, as named by `holds`."""
-    words: dict[Annotated[int, Field(ge=0, lt=BUCKETS)], Finite]
+    request_weights: dict[str, Finite] = Field(default_factory=dict, alias="held")
+    """Weights of the request features, as named by `request_features`."""
+    word_weights: dict[Annotated[int, Field(ge=0, lt=BUCKETS)], Finite] = Field(alias="words")
     """Weights of words by hash bucket; missing buckets have weight 0."""
     learned: Learned
 
@@ -129,18 +132,18 @@ class Router(Value):
     def probability(self, request: Request) -> float:
         """Returns the probability that one call of the worker answers correctly."""
         message = prompt_in(request.messages)
-        score = self.bias + self.length * length(message)
-        score += sum(self.held.get(name, 0.0) for name in holds(request))
-        score += dot_product(words(message), self.words)
+        score = self.bias + self.length_weight * length_feature(message)
+        score += sum(self.request_weights.get(name, 0.0) for name in request_features(request))
+        score += dot_product(word_features(message), self.word_weights)
         return 1 / (1 + exp(-max(min(score, 500.0), -500.0)))
 
     def _out_of_domain_reason(self, request: Request) -> str:
         """Returns why the request is unlike the training data; empty if it is not."""
         message = prompt_in(request.messages)
-        if untrained := sorted(holds(request) - self.seen):
+        if untrained := sorted(request_features(request) - self.trained_features):
             return f"the router was not trained on requests with {' and '.join(untrained)}"
-        if len(message) > self.longest:
-            return f"the message is longer than {self.longest:,} characters"
+        if len(message) > self.max_chars:
+            return f"the message is longer than {self.max_chars:,} characters"
         return "" if message.strip() else "the message has no text"
 
 

@@ -20,7 +20,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.features import BUCKETS, holds, length, words
+from rl_conductor.planning.features import BUCKETS, length_feature, request_features, word_features
 from rl_conductor.planning.router import Learned, Router
 from rl_conductor.types import Value
 from rl_conductor_training.bench.router_data import RouterExample
@@ -106,7 +106,7 @@ def train_router(
         requests=len(examples),
         right=int(right.sum()),
         risk=risk,
-        made=f"{datetime.now(UTC):%Y-%m-%d}",
+        trained_on=f"{datetime.now(UTC):%Y-%m-%d}",
     )
     weights = _fit(features, right)
     return _router(weights, examples, worker=worker, model=model, threshold=threshold, learned=learned), report
@@ -133,7 +133,7 @@ def _deduplicate(examples: Iterable[RouterExample]) -> list[RouterExample]:
     """Keeps each request once, so that repeated ones do not dominate; it is right if it always was."""
     unique: dict[tuple[str, frozenset[str]], RouterExample] = {}
     for example in examples:
-        key = example.message, holds(example.request)
+        key = example.message, request_features(example.request)
         unique[key] = replace(example, right=example.right and unique.get(key, example).right)
     return list(unique.values())
 
@@ -161,9 +161,9 @@ def _features(examples: Sequence[RouterExample]) -> csr_array:
     columns: list[int] = []
     values: list[float] = []
     for number, example in enumerate(examples):
-        features = words(example.message)
-        features |= {BUCKETS + kinds.index(name): 1.0 for name in holds(example.request)}
-        features |= {BUCKETS + len(kinds): length(example.message)}
+        features = word_features(example.message)
+        features |= {BUCKETS + kinds.index(name): 1.0 for name in request_features(example.request)}
+        features |= {BUCKETS + len(kinds): length_feature(example.message)}
         rows += [number] * len(features)
         columns += features.keys()
         values += features.values()
@@ -171,7 +171,7 @@ def _features(examples: Sequence[RouterExample]) -> csr_array:
 
 
 def _kinds(examples: Iterable[RouterExample]) -> list[str]:
-    return sorted({name for example in examples for name in holds(example.request)})
+    return sorted({name for example in examples for name in request_features(example.request)})
 
 
 def _fit(features: csr_array, right: Flags) -> Floats:
@@ -225,18 +225,18 @@ def _router(
     learned: Learned,
 ) -> Router:
     kinds = _kinds(examples)
-    counts = Counter(name for example in examples for name in holds(example.request))
+    counts = Counter(name for example in examples for name in request_features(example.request))
     rounded = [round(float(weight), DIGITS) for weight in weights]
     return Router(
         worker=worker,
         model=model,
         threshold=threshold,
-        longest=LENGTH_MARGIN * max(len(example.message) for example in examples),
-        seen=frozenset(name for name in kinds if counts[name] >= MIN_SEEN),
+        max_chars=LENGTH_MARGIN * max(len(example.message) for example in examples),
+        trained_features=frozenset(name for name in kinds if counts[name] >= MIN_SEEN),
         bias=rounded[-1],
-        length=rounded[-2],
-        held=dict(zip(kinds, rounded[BUCKETS:-2], strict=True)),
-        words={bucket: weight for bucket, weight in enumerate(rounded[:BUCKETS]) if weight},
+        length_weight=rounded[-2],
+        request_weights=dict(zip(kinds, rounded[BUCKETS:-2], strict=True)),
+        word_weights={bucket: weight for bucket, weight in enumerate(rounded[:BUCKETS]) if weight},
         learned=learned,
     )
 
