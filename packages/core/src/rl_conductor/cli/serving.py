@@ -20,7 +20,7 @@ SHUTDOWN_SECONDS = 5
 
 
 @dataclass(frozen=True)
-class Listener:
+class ServerSocket:
     """The socket of a server, and the token that its clients must send."""
 
     socket: socket.socket
@@ -34,7 +34,7 @@ class Listener:
         return f"http://{host}:{self.socket.getsockname()[1]}"
 
 
-def listen(host: str, port: int, api_key_env: str | None) -> Listener:
+def listen(host: str, port: int, api_key_env: str | None) -> ServerSocket:
     """Opens the socket.
 
     Args:
@@ -55,12 +55,12 @@ def listen(host: str, port: int, api_key_env: str | None) -> Listener:
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return Listener(socket.create_server((host, port), family=family), host, api_key)
+        return ServerSocket(socket.create_server((host, port), family=family), host, api_key)
     except OSError as error:
         raise ConfigError(f"can't listen on {host}:{port}: {error.strerror or error}") from error
 
 
-async def serve(app: ASGIApp, listener: Listener) -> None:
+async def serve(app: ASGIApp, listener: ServerSocket) -> None:
     """Serves until the process is told to stop."""
     import uvicorn  # noqa: PLC0415 - 0.1 s
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rl_conductor.text.reasoning import (
     ReasoningFilter,
     ReasoningStart,
-    Split,
+    SplitReply,
     may_contain_reasoning,
     split_reasoning,
 )
@@ -35,7 +35,7 @@ class ReasoningMemory:
             return "inside"
         return "outside" if streamed else "unknown"
 
-    def observe(self, text: str, split: Split) -> None:
+    def observe(self, text: str, split: SplitReply) -> None:
         """Updates the prediction from a reply that ended naturally."""
         if split.closed_unopened or split_reasoning(text).closed_unopened:
             self.start = "inside"

@@ -32,7 +32,7 @@ class GrammarTooLarge(ConfigError):  # noqa: N818 - the rules are valid, just to
     """The grammar would be too large; decode without one and let `PlanSpace.check` reject forbidden plans."""
 
 
-class Rules:
+class GrammarRules:
     """A set of rules in which equal rules share one name, so that independent choices do not multiply."""
 
     def __init__(self) -> None:

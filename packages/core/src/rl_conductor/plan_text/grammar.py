@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.plan_text.forms import ALL, BEFORE, LABELS, Form, dumps, render
-from rl_conductor.plan_text.gbnf import GrammarTooLarge, Rules, line_rule, quote_literal, string_rules
+from rl_conductor.plan_text.gbnf import GrammarRules, GrammarTooLarge, line_rule, quote_literal, string_rules
 from rl_conductor.plan_text.json_schema import plan_schema
 from rl_conductor.types import Grammar, JsonFormat
 from rl_conductor.workflow.workflow import PlanSpace
@@ -140,7 +140,7 @@ class _Writer:
         self.kinds = tuple(_kind(space, worker_groups, workers) for workers in worker_groups)
         self.closed_to_recall = None if space.recallable is None else _closed(space, worker_groups, space.recallable)
         """Mask of the kinds that must not see the earlier rounds; `None` in the first round."""
-        self.rules = Rules()
+        self.rules = GrammarRules()
         self._rule_names: dict[tuple[object, ...], str | None] = {}
         self._states = 0
         self._is_row = False

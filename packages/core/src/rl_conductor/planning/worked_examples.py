@@ -15,7 +15,7 @@ from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
 
 @dataclass(frozen=True)
-class Example:
+class WorkedExample:
     """A worked example: a question, the reasoning about it, and its split into steps."""
 
     question: str
@@ -34,12 +34,12 @@ CHOICES = ("reason", "judge", "strong", "decid", "critic", "review", "general", 
 """Prefixes of words that describe a skill; a worker matches if its card contains one of them."""
 
 EXAMPLES = (
-    Example(
+    WorkedExample(
         "What is the longest river of Portugal?",
         "A single fact: one model can answer it alone.",
         (("Answer the question in one sentence.", False, FACTS),),
     ),
-    Example(
+    WorkedExample(
         "A tank holds 240 litres and loses 4 litres an hour. After how many hours is it half empty?",
         "A calculation can slip: two models solve it on their own, then one compares.",
         (
@@ -52,7 +52,7 @@ EXAMPLES = (
             ),
         ),
     ),
-    Example(
+    WorkedExample(
         "Write a polite notice for a hotel lobby: the pool is closed on Tuesday.",
         "A short text: one model writes it, another improves it.",
         (
@@ -60,7 +60,7 @@ EXAMPLES = (
             ("Improve the wording of the draft and give the final text only.", True, (*REVIEW_WORK, *PROSE)),
         ),
     ),
-    Example(
+    WorkedExample(
         "Suggest a name, a slogan and a price for a repairable wooden toy train, and say why.",
         "Three separate parts can be done at once, then one model puts them together.",
         (
@@ -74,12 +74,12 @@ EXAMPLES = (
 """Worked examples from everyday life, worded generally because small models copy them."""
 
 BRIEF_EXAMPLES = (
-    Example(
+    WorkedExample(
         "What is the longest river of Portugal?",
         "One fact: one model is enough.",
         (("Answer in one sentence.", False, FACTS),),
     ),
-    Example(
+    WorkedExample(
         "A tank holds 240 litres and loses 4 an hour. When is it half empty?",
         "Sums can slip: two models solve it, one compares.",
         (
@@ -88,7 +88,7 @@ BRIEF_EXAMPLES = (
             ("Compare the solutions and give the final answer.", True, (*REVIEW_WORK, *SUMS)),
         ),
     ),
-    Example(
+    WorkedExample(
         "Write a polite notice: the pool is closed on Tuesday.",
         "One model writes, one improves.",
         (
@@ -96,7 +96,7 @@ BRIEF_EXAMPLES = (
             ("Improve the draft and give the final text only.", True, (*REVIEW_WORK, *PROSE)),
         ),
     ),
-    Example(
+    WorkedExample(
         "Suggest a name, a slogan and a price for a wooden toy train.",
         "Separate parts at once, then one model joins them.",
         (
@@ -131,7 +131,7 @@ def example_workers(space: PlanSpace, cards: Sequence[Card]) -> list[str]:
     return [step.worker for workflow in workflows if not space.violations(workflow) for step in workflow.steps]
 
 
-def _example_workflow(example: Example, space: PlanSpace, number: int, cards: Sequence[Card]) -> Workflow:
+def _example_workflow(example: WorkedExample, space: PlanSpace, number: int, cards: Sequence[Card]) -> Workflow:
     workers = (
         _best_matching_workers(example, space, number, cards) if cards else _workers_in_turn(example, space, number)
     )
@@ -143,14 +143,14 @@ def _example_workflow(example: Example, space: PlanSpace, number: int, cards: Se
     )
 
 
-def _workers_in_turn(example: Example, space: PlanSpace, number: int) -> list[str]:
+def _workers_in_turn(example: WorkedExample, space: PlanSpace, number: int) -> list[str]:
     workers = [space.choices[(number + i) % len(space.choices)] for i in range(len(example.steps))]
     if space.final_workers and workers[-1] not in space.final_workers:
         workers[-1] = space.final_workers[number % len(space.final_workers)]
     return workers
 
 
-def _best_matching_workers(example: Example, space: PlanSpace, number: int, cards: Sequence[Card]) -> list[str]:
+def _best_matching_workers(example: WorkedExample, space: PlanSpace, number: int, cards: Sequence[Card]) -> list[str]:
     """Selects for each step the worker with the best matching card; ties are resolved in turn."""
     workers = []
     for i, (_, _, skills) in enumerate(example.steps):

@@ -92,7 +92,7 @@ _LABELS = re.compile(
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitReply:
     """The two parts of a reply."""
 
     reasoning: str
@@ -101,13 +101,13 @@ class Split:
     """Whether the reply closed a block that it had not opened; the model's later replies will then do so too."""
 
 
-def split_reasoning(text: str, *, start: ReasoningStart = "unknown", truncated: bool = False) -> Split:
+def split_reasoning(text: str, *, start: ReasoningStart = "unknown", truncated: bool = False) -> SplitReply:
     """Splits a whole reply; see `ReasoningFilter`."""
     if not (truncated and start == "inside") and not may_contain_reasoning(text):
-        return Split(reasoning="", answer=text)
+        return SplitReply(reasoning="", answer=text)
     reply = ReasoningFilter(start)
     answer = reply.add(text) + reply.end(truncated=truncated)
-    return Split(reasoning=reply.reasoning, answer=answer, closed_unopened=reply.closed_unopened)
+    return SplitReply(reasoning=reply.reasoning, answer=answer, closed_unopened=reply.closed_unopened)
 
 
 def may_contain_reasoning(text: str) -> bool:
@@ -127,7 +127,7 @@ class ReasoningFilter:
     def __init__(self, start: ReasoningStart = "outside") -> None:
         self.start = start
         self.closed_unopened = False
-        """As in `Split`."""
+        """As in `SplitReply`."""
         self._state: Callable[[], str] = self._begin
         self._next: ReasoningStart = start
         self._text = ""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import Field, TypeAdapter
 
 from rl_conductor.trace.feedback import Feedback
-from rl_conductor.trace.trace import Call, CallOutcome, Nested, PlanSource, Round, StepResult, Trace
+from rl_conductor.trace.trace import Call, CallOutcome, Nested, PlanOrigin, Round, StepResult, Trace
 from rl_conductor.types import Dollars, Usage, Value
 
 BEGINNING = "0" * 64
@@ -70,7 +70,7 @@ class AuditedStep(Value):
 class AuditedRound(Value):
     """One plan, as it was written and as it ran."""
 
-    source: PlanSource
+    source: PlanOrigin
     plan: str
     """SHA-256 of the plan as written."""
     constrained: bool

@@ -15,8 +15,8 @@ from rl_conductor.trace.events import Event, PlanRejected, StepFinished, StepSta
 from rl_conductor.trace.trace import (
     Answer,
     NestedRun,
+    PlanOrigin,
     PlanRecord,
-    PlanSource,
     Round,
     RoutingDecision,
     StepResult,
@@ -86,7 +86,7 @@ class NestedSummary(Value):
 class PlanSummary(Value):
     """The origin and cost of a plan."""
 
-    source: PlanSource
+    source: PlanOrigin
     tier: RoutingDecision | None
     repairs: tuple[Text, ...] = ()
     """Changes to the plan as written, such as removed surplus steps."""

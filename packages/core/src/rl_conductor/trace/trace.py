@@ -155,7 +155,7 @@ class StepResult(Value):
         return self.reply.text if self.reply else ""
 
 
-PlanSource = Literal["planner", "given", "single", "tier", "learned", "fallback", "continuation"]
+PlanOrigin = Literal["planner", "given", "single", "tier", "learned", "fallback", "continuation"]
 """The origin of the workflow: the planner, the caller (`given`), a policy that leaves one choice (`single`), a
 classifier that rates the request as simple (`tier`), a selector of learned workflows (`learned`), the fallback after
 the planner failed, or a continuation of the worker's tool calls."""
@@ -191,7 +191,7 @@ class RoutingDecision(Value):
 class PlanRecord(Value):
     """A plan with its origin, its text as written, and the calls that produced it."""
 
-    source: PlanSource
+    source: PlanOrigin
     text: Text = ""
     """The plan as written."""
     reasoning: Text = ""

@@ -14,7 +14,7 @@ from rl_conductor.cli.output.report import deduplicate, plan_heading
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import PlanRecord
 
-Form = Literal["text", "json", "mermaid"]
+OutputFormat = Literal["text", "json", "mermaid"]
 
 
 @options.with_run_options(without={"models", "rounds"})
@@ -47,7 +47,7 @@ def plan(
     show(runner.make_plan(conductor, request), "json" if as_json else "mermaid" if mermaid else "text")
 
 
-def show(record: PlanRecord, form: Form) -> None:
+def show(record: PlanRecord, form: OutputFormat) -> None:
     """Prints a plan to stdout, and its origin and cost to stderr.
 
     Raises:

@@ -16,7 +16,7 @@ from rl_conductor.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_conductor.cli.commands.a2a.server import AgentInfo
-    from rl_conductor.cli.serving import Listener
+    from rl_conductor.cli.serving import ServerSocket
 
 AGENT = "Agent"
 
@@ -87,7 +87,7 @@ def _run(
             raise typer.Exit(runner.INTERRUPTED) from None
 
 
-async def _serve(conductor: Conductor, info: AgentInfo, listener: Listener) -> None:
+async def _serve(conductor: Conductor, info: AgentInfo, listener: ServerSocket) -> None:
     from rl_conductor.cli import serving  # noqa: PLC0415  (an extra)
     from rl_conductor.cli.commands.a2a.server import agent_app  # noqa: PLC0415  (an extra)
 
