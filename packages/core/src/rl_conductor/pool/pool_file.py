@@ -269,7 +269,7 @@ class WorkerEntry(ModelEntry, WorkerSettings):
         return self.apply_to(worker).with_tools(self.all_tools(tools))
 
 
-class PlanManner(_Entry):
+class PlannerSettings(_Entry):
     """Settings of the planner's prompt. A trained planner needs the settings that it was trained with."""
 
     form: Form | None = None
@@ -284,7 +284,7 @@ class PlanManner(_Entry):
     """Maximum tokens of a plan; a longer one is rejected."""
 
 
-class PlannerEntry(ModelEntry, PlanManner):
+class PlannerEntry(ModelEntry, PlannerSettings):
     """The planner in a pool file: `[planner]`."""
 
     steps: int = Field(default=5, ge=1)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
 from rl_conductor.plan_text.forms import Form
-from rl_conductor.pool.pool_file import PlanManner
+from rl_conductor.pool.pool_file import PlannerSettings
 from rl_conductor.types import Roster, Wording
 from rl_conductor_training.tasks import TaskEntry
 from rl_conductor_training.workers.source import PoolSource
@@ -42,7 +42,7 @@ class PoolSettings(PoolSource):
     """Cache every reply on disk, so that a run can be repeated for free."""
 
 
-class PlanSettings(PlanManner):
+class PlanSettings(PlannerSettings):
     """The prompt and form of plans: `[plan]`. Serve the trained model with the same settings."""
 
     form: Form = "lists"

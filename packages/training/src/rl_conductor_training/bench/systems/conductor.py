@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
-from rl_conductor.pool.pool_file import ModelEntry, PlanManner
+from rl_conductor.pool.pool_file import ModelEntry, PlannerSettings
 from rl_conductor.types import Sampling
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.context import BenchContext
@@ -17,7 +17,7 @@ from rl_conductor_training.tasks import Sample
 from rl_conductor_training.workers.source import cache_version
 
 
-class ConductorSystem(PlanManner, SystemEntry):
+class ConductorSystem(PlannerSettings, SystemEntry):
     """Plans over the pool with a model; a trained one needs the prompt settings of its training."""
 
     kind: Literal["conductor"]
