@@ -78,7 +78,7 @@ def test_a_run_error_carries_the_trace() -> None:
         policy=Policy(),
         limits=Limits(),
         planner="p",
-        fence_key="k",
+        delimiter_key="k",
         versions=Versions(package="0", prompt="0"),
     )
     assert RunError("x", trace=trace).trace is trace

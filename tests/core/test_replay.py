@@ -219,14 +219,14 @@ async def test_a_trace_without_prompts_is_replayed_by_its_fingerprints() -> None
     assert all(call.request is None for call in recorded.calls())
     assert differences(recorded, await replay(recorded)) == ()
 
-    other = recorded.model_copy(update={"fence_key": "00"})
+    other = recorded.model_copy(update={"delimiter_key": "00"})
 
     assert any("contains no requests" in line for line in differences(other, await replay(other)))
 
 
-async def test_another_fence_key_changes_nothing_but_the_marks() -> None:
+async def test_another_delimiter_key_changes_nothing_but_the_marks() -> None:
     recorded = await conductor().run("What is 40 + 2?")
-    other = recorded.model_copy(update={"fence_key": "00"})
+    other = recorded.model_copy(update={"delimiter_key": "00"})
 
     assert any("only in the nonces of its delimiters" in line for line in differences(other, await replay(other)))
 

@@ -64,7 +64,7 @@ class Bench:
         retries = options.pop("retries", 2)
         space = (policy or Policy()).space(pool.cards, max_steps=20, access="positional")
         self.round = RoundContext(
-            run=RunContext(limits=limits, retries=retries, fence_key="key", emit=self.events.append),
+            run=RunContext(limits=limits, retries=retries, delimiter_key="key", emit=self.events.append),
             pool=pool,
             space=space,
             request=options.pop("request", QUESTION),

@@ -38,7 +38,7 @@ NOTHING = Capabilities()
 
 async def plan_with(planner: Planner, **options: Any) -> tuple[PlanRecord, list[Event]]:
     events: list[Event] = []
-    run = RunContext(limits=options.pop("limits", Limits()), retries=0, emit=events.append, fence_key="key")
+    run = RunContext(limits=options.pop("limits", Limits()), retries=0, emit=events.append, delimiter_key="key")
     plan_request = PlanRequest(
         run=run,
         conversation=(Message.user("What is it?"),),

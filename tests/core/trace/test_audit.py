@@ -61,7 +61,7 @@ def test_no_word_that_was_said_and_no_secret_is_in_a_record() -> None:
     line = record().line
     assert SECRET in trace(0).model_dump_json()
     assert SECRET not in line
-    assert trace(0).fence_key not in line
+    assert trace(0).delimiter_key not in line
 
 
 def test_a_record_is_canonical_json_of_whole_numbers() -> None:

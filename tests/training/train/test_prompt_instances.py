@@ -124,7 +124,7 @@ async def test_the_prompt_equals_the_one_in_serving() -> None:
         conversation=(Message.user(instance.sample.question),),
         space=Policy().space(POOL.cards),
         cards=POOL.cards,
-        run=RunContext(retries=0, fence_key="0" * 32),
+        run=RunContext(retries=0, delimiter_key="0" * 32),
     )
     await Planner(model=model, roster=instance.plan.roster, examples=2).plan(draft)
     assert model.requests[0].messages == instance.messages

@@ -49,7 +49,7 @@ async def test_the_prompt_and_the_grammar_are_those_of_serving(form: Form, acces
     model = ScriptedModel([text, accept])
     planner = Planner(model=model, form=form, roster=entry.roster, examples=2)
     trace = await Conductor(planner, pool, access=entry.access).run(SAMPLE.question, limits=Limits(rounds=2))
-    served = PromptInstance(SAMPLE, pool, entry, delimiter_key=trace.fence_key).next_round(trace.rounds[0])
+    served = PromptInstance(SAMPLE, pool, entry, delimiter_key=trace.delimiter_key).next_round(trace.rounds[0])
     assert model.requests[1].messages == served.messages
     assert model.requests[1].response_format == constraint(again.space, form)
     assert [instance.text for instance in again.messages[:-1]] == [instance.text for instance in served.messages[:-1]]

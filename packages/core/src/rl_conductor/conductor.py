@@ -385,7 +385,7 @@ class Conductor:
         outer = current_scope.get().policies
         policy = Policy.require(policy, self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
-        options = self._options | {"guardrails": self.guardrails, "fence_key": delimiter_key(request)}
+        options = self._options | {"guardrails": self.guardrails, "delimiter_key": delimiter_key(request)}
         context = RunContext(limits=limits, emit=emit, policies=policies, **options)
         return Run(
             context=context,

@@ -38,7 +38,7 @@ class RunContext:
     """Checks of the run's input, prompts, replies and answer."""
     policies: tuple[Policy, ...] = ()
     """The policy of this run and of those around it, as far as they hold for nested runs."""
-    fence_key: str = field(default_factory=new_delimiter_key)
+    delimiter_key: str = field(default_factory=new_delimiter_key)
     """The key of the delimiters around text that models wrote."""
     all_guardrails: Sequence[Guardrail] = field(init=False)
     """With those of the runs around this one, which check the prompts and replies of its workers as well."""

@@ -298,7 +298,7 @@ class RunState:
             completion=to_completion(result, usage, self.streamed_text) if result else None,
             error=None if answer else interruption or self._failure(),
             seconds=self.context.elapsed(),
-            fence_key=self.context.fence_key,
+            delimiter_key=self.context.delimiter_key,
             versions=versions,
             setup=setup,
         )

@@ -137,7 +137,7 @@ class StepRun:
         self.evidence = tuple(evidence)
         names = self.planned.inputs
         question = self.round.question if names is None else select_question(self.round.request.messages, names)
-        return worker_prompt(question, evidence, self.planned.subtask, key=self.round.run.fence_key)
+        return worker_prompt(question, evidence, self.planned.subtask, key=self.round.run.delimiter_key)
 
     def _earlier_rounds(self) -> list[Evidence]:
         if not self.planned.recall:
@@ -295,7 +295,7 @@ class StepRun:
         prompt = prompt_in(parts.request.messages)
         if not self.round.passthrough:
             question = select_question(parts.request.messages, self.planned.inputs)
-            prompt = worker_prompt(question, parts.evidence, parts.subtask, key=self.round.run.fence_key)
+            prompt = worker_prompt(question, parts.evidence, parts.subtask, key=self.round.run.delimiter_key)
         self.redacted_prompts[worker.name] = prompt
         return await guard.check_reply(await self._model_call(worker, prompt, parts.request).complete())
 

@@ -188,7 +188,7 @@ class Planner:
             space,
             plan_request.cards,
             self.prompt_settings,
-            key=plan_request.run.fence_key,
+            key=plan_request.run.delimiter_key,
             previous_rounds=plan_request.previous_rounds,
             offered=None if plan_request.space is space else plan_request.space,
         )
@@ -316,7 +316,7 @@ class _Sampler:
     async def _sample(self, sample: int, watcher: StreamWatcher) -> PlanRecord:
         messages, run = self.prompt, self.plan_request.run
         if self.rejection is not None:
-            messages = (*messages, *rejection_messages(self.rejection, key=run.fence_key))
+            messages = (*messages, *rejection_messages(self.rejection, key=run.delimiter_key))
         call = ModelCall(
             run=run,
             model=self.planner.model,

@@ -76,7 +76,7 @@ def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
         limits=trace.limits,
         retries=setup.retries,
         keep_prompts=any(call.request for call in trace.calls()),
-        fence_key=trace.fence_key,
+        delimiter_key=trace.delimiter_key,
     )
     context.budget = Budget(Limits())  # replies are replayed, so nothing is spent
     return Run(

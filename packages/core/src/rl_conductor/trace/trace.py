@@ -300,7 +300,7 @@ class Setup(Value):
     retries: int
 
 
-class Trace(Value):
+class Trace(Value, validate_by_name=True, serialize_by_alias=True):
     """Everything that happened in one run."""
 
     id: str
@@ -317,7 +317,7 @@ class Trace(Value):
     """The answer, with the usage of the whole run; `None` without an answer."""
     error: Text | None = None
     seconds: float = 0.0
-    fence_key: str
+    delimiter_key: str = Field(alias="fence_key")
     """The key of the delimiters in prompts; a replay needs it to make the same requests."""
     versions: Versions
     setup: Setup | None = None
