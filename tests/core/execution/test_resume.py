@@ -213,10 +213,10 @@ async def test_another_round_follows_while_limits_and_policy_allow() -> None:
     first = one.stepwise("q", await one.plan("q"))
     trace = first.finish(await run_stepwise(first))
     assert first.may_continue
-    record = await one.plan("q", before=trace.rounds)
+    record = await one.plan("q", previous_rounds=trace.rounds)
     assert record.workflow is None, "the answer of the round before was accepted"
     with pytest.raises(ConfigError, match="no steps to run"):
-        one.stepwise("q", record, before=trace.rounds)
+        one.stepwise("q", record, previous_rounds=trace.rounds)
 
 
 async def test_a_step_whose_reading_is_missing_is_refused() -> None:
@@ -436,9 +436,9 @@ async def test_a_host_can_not_go_on_from_rounds_that_are_denied_today() -> None:
     first = one.stepwise("q", await one.plan("q"))
     rounds = first.finish(await run_stepwise(first)).rounds
     with pytest.raises(WorkflowValidationError, match=r"'bad': policy\.deny names it"):
-        await one.plan("q", before=rounds, policy=DENIED)
+        await one.plan("q", previous_rounds=rounds, policy=DENIED)
     with pytest.raises(WorkflowValidationError, match=r"'bad': policy\.deny names it"):
-        one.stepwise("q", workflow(("a", "tell", ())), before=rounds, policy=DENIED)
+        one.stepwise("q", workflow(("a", "tell", ())), previous_rounds=rounds, policy=DENIED)
 
 
 async def test_tool_results_do_not_go_to_a_worker_whose_prompt_holds_a_reply_that_is_denied_today() -> None:

@@ -213,7 +213,7 @@ class Conductor:
         self,
         question: Question,
         *,
-        before: Sequence[Round] = (),
+        previous_rounds: Sequence[Round] = (),
         rejected: PlanRecord | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
@@ -223,7 +223,7 @@ class Conductor:
 
         Args:
             question: text, a conversation, or a complete request.
-            before: the previous rounds, if this is not the first one.
+            previous_rounds: the rounds so far, if this is not the first one.
             rejected: a plan that the new one replaces; its calls are added to the record and charged to the limits.
             policy: replaces the conductor's policy.
             limits: replaces the conductor's limits.
@@ -235,7 +235,7 @@ class Conductor:
             RunError: a guardrail refused the question, or failed.
             WorkflowValidationError: the policy does not allow the previous rounds.
         """
-        run = self._create_run(to_request(question), policy, limits, on_event or ignore, before)
+        run = self._create_run(to_request(question), policy, limits, on_event or ignore, previous_rounds)
         run.check_previous_rounds()
         calls = rejected.calls if rejected else ()
         run.context.charge_previous(calls)
@@ -248,7 +248,7 @@ class Conductor:
         question: Question,
         plan: PlanRecord | Workflow,
         *,
-        before: Sequence[Round] = (),
+        previous_rounds: Sequence[Round] = (),
         policy: Policy | None = None,
         limits: Limits | None = None,
         on_event: Listener | None = None,
@@ -259,7 +259,7 @@ class Conductor:
         Args:
             question: text, a conversation, or a complete request; the same as for `plan`, if the plan is from there.
             plan: a record that `plan` returned, or the caller's own workflow.
-            before: the previous rounds, if this is not the first one.
+            previous_rounds: the rounds so far, if this is not the first one.
             policy: replaces the conductor's policy.
             limits: replaces the conductor's limits.
             on_event: called with every event as it happens.
@@ -270,7 +270,7 @@ class Conductor:
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: the workflow is invalid, or the policy does not allow the previous rounds.
         """
-        run = self._create_run(to_request(question), policy, limits, on_event or ignore, before)
+        run = self._create_run(to_request(question), policy, limits, on_event or ignore, previous_rounds)
         run.stream = stream
         record = plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan)
         return Stepwise(run, record, lambda: self._run_info(run))
@@ -379,7 +379,7 @@ class Conductor:
         policy: Policy | None,
         limits: Limits | None,
         emit: Listener,
-        before: Sequence[Round] = (),
+        previous_rounds: Sequence[Round] = (),
     ) -> Run:
         limits = Limits.require(limits, self.limits).within_seconds(request.timeout)
         outer = current_scope.get().policies
@@ -396,5 +396,5 @@ class Conductor:
             access=self.access,
             tiers=self.tiers,
             selector=self.selector,
-            previous_rounds=before,
+            previous_rounds=previous_rounds,
         )

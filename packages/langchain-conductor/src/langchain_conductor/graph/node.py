@@ -40,7 +40,7 @@ from rl_conductor.workflow.workflow import Workflow
 DEFAULT_NAME = "conductor"
 OUTPUT_MODES = ("last_message", "full_history")
 MESSAGES = "messages"
-PLAN, ROUNDS, REJECTIONS = "conductor_plan", "conductor_rounds", "conductor_objections"
+PLAN, ROUNDS, REJECTIONS = "conductor_plan", "conductor_rounds", "conductor_rejections"
 """Keys of the node's own state. The surrounding graph gets the plan if its state has that key, and never the others."""
 SECONDS = "conductor_seconds"
 """One more key: the seconds that planning and earlier rounds took, which count towards the timeout."""
@@ -134,13 +134,15 @@ class _Node:
     async def plan(self, state: Update) -> Command[str]:
         """Plans the next round; ends the run if the planner accepts the previous answer."""
         rejections = [Message.model_validate(message) for message in state.get(REJECTIONS) or ()]
-        request, before, start = self._request(state), _read_rounds(state), time.monotonic()
+        request, rounds, start = self._request(state), _read_rounds(state), time.monotonic()
         plan_request = request.model_copy(update={"messages": (*request.messages, *rejections)})
         rejected = PlanRecord.model_validate(state[PLAN]) if rejections else None
         with self.call_defaults.in_context(), hide_tokens(from_graph=True):
-            record = await self.conductor.plan(plan_request, before=before, rejected=rejected, on_event=self._emit)
+            record = await self.conductor.plan(
+                plan_request, previous_rounds=rounds, rejected=rejected, on_event=self._emit
+            )
         if record.workflow is None:  # the planner accepted the previous answer
-            trace = await self.conductor.run(request, resume=(*before, Round(plan=record)))
+            trace = await self.conductor.run(request, resume=(*rounds, Round(plan=record)))
             return self._end(self._reply(trace), trace)
         needs_review = self.review_plans and record.source != "continuation"
         update = {PLAN: record.model_dump(mode="json"), ROUNDS: state.get(ROUNDS) or [], **_add_seconds(state, start)}
@@ -206,7 +208,8 @@ class _Node:
         return reply.model_copy(update={"name": self.message_name}) if self.message_name else reply
 
     def _stepwise(self, state: Update, record: PlanRecord) -> Stepwise:
-        return self.conductor.stepwise(self._request(state), record, before=_read_rounds(state), on_event=self._emit)
+        request, rounds = self._request(state), _read_rounds(state)
+        return self.conductor.stepwise(request, record, previous_rounds=rounds, on_event=self._emit)
 
     def _emit(self, event: Event) -> None:
         """Reports an event to tracers, and to the stream modes `custom` and `messages`."""
