@@ -389,6 +389,14 @@ async def test_text_goes_to_what_takes_text() -> None:
     assert (await RunnableModel(RunnableLambda(shout)).complete(HELLO)).text == "HELLO"
 
 
+async def test_a_runnable_may_have_nothing_to_add_to_the_results_of_tools() -> None:
+    told = HELLO.model_copy(update={"messages": (*HELLO.messages, Message.tool("1", "done"))})
+    silent = RunnableModel(RunnableLambda(lambda _: ""))
+    assert (await silent.complete(told)).text == ""
+    with pytest.raises(BadResponseError, match="the reply is empty"):
+        await silent.complete(HELLO)
+
+
 async def test_a_chain_streams_as_it_is_made() -> None:
     pieces, _ = await collected(RunnableModel(TOLD), HELLO)
     assert pieces == list("Said.")

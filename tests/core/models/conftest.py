@@ -15,6 +15,7 @@ from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.google.adapter import GoogleModel
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import Scripted, ScriptedModel
+from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.types import Message, Request, ToolCall
 
 from .cloud_adapters import CLOUD_ADAPTERS
@@ -59,6 +60,11 @@ def scripted(scenario: str, _url: str, **options: Any) -> Model:
     return ScriptedModel(reply, delay=30 if scenario == "hang" else 0, **options)
 
 
+def function(_scenario: str, _url: str) -> Model:
+    """A function that has nothing to say."""
+    return FunctionModel(lambda _: "")
+
+
 ADAPTERS = [
     Adapter(
         "scripted",
@@ -77,6 +83,7 @@ ADAPTERS = [
             }
         ),
     ),
+    Adapter("function", function, frozenset({"empty"})),
     Adapter(
         "openai",
         openai,

@@ -123,7 +123,7 @@ def test_text_or_a_tool_call_is_an_answer() -> None:
         completion("hi", "length"),
         completion("", "tool_calls", ToolCall(id="a", name="b", arguments="")),
     ):
-        assert checked(good) is good
+        assert checked(good, Request(messages=())) is good
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_text_or_a_tool_call_is_an_answer() -> None:
 )
 def test_no_answer_is_a_bad_response_that_says_why(finish: FinishReason, why: str, retryable: bool) -> None:
     with pytest.raises(BadResponseError, match=why) as caught:
-        checked(completion(" \n", finish))
+        checked(completion(" \n", finish), Request(messages=()))
     assert caught.value.retryable is retryable
 
 

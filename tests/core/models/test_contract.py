@@ -45,6 +45,7 @@ from rl_conductor.types import (
     Request,
     Sampling,
     Tool,
+    ToolCall,
 )
 from rl_conductor.workflow.policy import Policy
 
@@ -226,6 +227,15 @@ async def test_the_next_turn_takes_the_results(subject: Subject, ask: Ask) -> No
     request = asked.model_copy(update={"messages": (*asked.messages, turn, *results)})
     reply = await ask(subject.model("tool-result"), request)
     assert reply.text == "The tool said: noon"
+
+
+@both_ways
+@pytest.mark.needs("empty")
+async def test_an_empty_reply_is_an_answer_after_the_results_of_tools(subject: Subject, ask: Ask) -> None:
+    turn = Message.assistant(tool_calls=[ToolCall(id="call_1", name="weather", arguments="{}")])
+    request = HELLO.model_copy(update={"messages": (*HELLO.messages, turn, Message.tool("call_1", "done"))})
+    reply = await ask(subject.model("empty"), request)
+    assert (reply.text, reply.finish_reason) == ("", "stop")
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", "required", "clock"])

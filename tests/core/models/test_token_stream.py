@@ -9,7 +9,7 @@ import pytest
 
 from core.runs import SOON
 from rl_conductor import models
-from rl_conductor.errors import ConfigError, ModelError, ModelTimeoutError
+from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.models.tool_emulation import ToolCallReader
 from rl_conductor.models.transformers.token_stream import IncrementalDecoder, TokenStream, build_completion
@@ -72,10 +72,21 @@ def test_an_empty_stop_string_stops_nothing() -> None:
 
 def test_the_models_price_makes_the_cost() -> None:
     dear = ScriptedModel("four", price=Price(input=Decimal(3), output=Decimal(5)))
-    reply = ToolCallReader(Request(messages=(Message.user("?"),)), model=dear.name)
+    request = Request(messages=(Message.user("?"),))
+    reply = ToolCallReader(request, model=dear.name)
     reply.add("four")
-    usage = build_completion(reply, finish="stop", usage=Usage(input_tokens=2, output_tokens=1), model=dear).usage
+    counted = Usage(input_tokens=2, output_tokens=1)
+    usage = build_completion(reply, request, finish="stop", usage=counted, model=dear).usage
     assert (usage.calls, usage.cost) == (1, Decimal(11) / 1_000_000)
+
+
+def test_an_empty_reply_is_an_answer_after_the_results_of_tools_only() -> None:
+    model, asked = ScriptedModel(""), Request(messages=(Message.user("?"),))
+    told = asked.model_copy(update={"messages": (*asked.messages, Message.tool("1", "done"))})
+    reply = ToolCallReader(told, model=model.name)
+    assert build_completion(reply, told, finish="stop", usage=Usage(), model=model).text == ""
+    with pytest.raises(BadResponseError, match="the reply is empty"):
+        build_completion(reply, asked, finish="stop", usage=Usage(), model=model)
 
 
 # ------------------------------------------------------------------------------------------- threads

@@ -139,7 +139,7 @@ class A2AAgent:
             async with aclosing(within(request.timeout, self._pieces(connection, request, reply))) as pieces:
                 async for text in pieces:
                     yield Delta(text=text)
-            yield Delta(completion=checked(reply.completion(self.price)))
+            yield Delta(completion=checked(reply.completion(self.price), request))
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop; the next request opens new ones."""

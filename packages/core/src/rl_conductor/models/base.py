@@ -209,7 +209,7 @@ def priced(usage: Usage, price: Price | None) -> Usage:
     return usage.model_copy(update={"calls": 1, "cost": cost})
 
 
-def checked(completion: Completion, request: Request | None = None) -> Completion:
+def checked(completion: Completion, request: Request) -> Completion:
     """Returns `completion` if it has text or a tool call.
 
     Without either it is accepted if `request` ends with the results of tools, to which a model may have nothing to add.
@@ -220,7 +220,7 @@ def checked(completion: Completion, request: Request | None = None) -> Completio
     """
     if completion.message.tool_calls or completion.text.strip():
         return completion
-    is_after_tools = request is not None and bool(request.messages) and request.messages[-1].role == "tool"
+    is_after_tools = bool(request.messages) and request.messages[-1].role == "tool"
     if is_after_tools and completion.finish_reason == "stop":
         return completion
     model = completion.model

@@ -67,7 +67,7 @@ class FunctionModel:
         if isinstance(result, Awaitable):
             result = await result
         text = result if isinstance(result, str) else to_json(result, fallback=str).decode()
-        return checked(Completion(message=Message.assistant(text), usage=Usage(calls=1), model=self.name))
+        return checked(Completion(message=Message.assistant(text), usage=Usage(calls=1), model=self.name), request)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yields the reply in one piece."""

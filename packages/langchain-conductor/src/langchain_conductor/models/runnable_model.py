@@ -77,7 +77,7 @@ class RunnableModel:
                 output = await invoke_interruptible(
                     self.runnable, value, async_only=self._async_only, config=_own_thread(self.runnable)
                 )
-        return self._to_completion(output, usage)
+        return self._to_completion(request, output, usage)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply if the runnable streams text; else yields it as one piece."""
@@ -97,7 +97,7 @@ class RunnableModel:
                     streamed_text += text
                     if text:
                         yield Delta(text=text)
-        completion = self._to_completion(output, usage)
+        completion = self._to_completion(request, output, usage)
         yield Delta(text=completion.text.removeprefix(streamed_text), completion=completion)
 
     async def aclose(self) -> None:
@@ -119,12 +119,12 @@ class RunnableModel:
         text = prompt_in(request.messages)
         return {self._field: text} if self._field else text
 
-    def _to_completion(self, output: Any, usage: UsageCallback) -> Completion:
+    def _to_completion(self, request: Request, output: Any, usage: UsageCallback) -> Completion:
         if isinstance(output, Mapping) and INTERRUPT in output:
             raise paused_error(self.name)
         text, metadata = _text_of_output(output), {"model_name": self.name}
         reply = AIMessage(text, usage_metadata=usage.total, response_metadata=metadata)
-        return checked(core_completion(reply, model=self.name, price=self.price))
+        return checked(core_completion(reply, model=self.name, price=self.price), request)
 
 
 # ------------------------------------------------------------------------------------------- inputs

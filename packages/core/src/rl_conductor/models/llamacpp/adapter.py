@@ -190,6 +190,7 @@ class _ChatJob:
 
     def __init__(self, request: Request, stream: TokenStream, *, name: str, price: Price | None) -> None:
         self.body = _body(request)
+        self._request = request
         self._tools = offered_tools(request)
         self._stream = stream
         self._name = name
@@ -246,4 +247,4 @@ class _ChatJob:
             completion = completion.model_copy(update={"message": message, "finish_reason": "tool_calls"})
         elif self._is_buffering and self._buffer:
             self._stream.put(Delta(text=self._buffer))
-        return checked(completion)
+        return checked(completion, self._request)

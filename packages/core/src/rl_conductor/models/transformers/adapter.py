@@ -129,7 +129,7 @@ class TransformersModel:
         finish: FinishReason = "stop" if text.stopped or text.tokens[-1] in engine.ends else "length"
         stream.put(Delta(text=reply.add(text.end()) + reply.end(truncated=finish == "length")))
         usage = Usage(input_tokens=prompt_tokens, output_tokens=len(text.tokens))
-        return build_completion(reply, finish=finish, usage=usage, model=self)
+        return build_completion(reply, request, finish=finish, usage=usage, model=self)
 
     def _generate_text(
         self,

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from rl_conductor.errors import ModelTimeoutError
 from rl_conductor.models.base import Model, checked, priced, within
 from rl_conductor.models.tool_emulation import ToolCallReader
-from rl_conductor.types import Completion, Delta, FinishReason, Message, Usage
+from rl_conductor.types import Completion, Delta, FinishReason, Message, Request, Usage
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -75,7 +75,9 @@ class IncrementalDecoder:
 # ----------------------------------------------------------------------------------------- replies
 
 
-def build_completion(reply: ToolCallReader, *, finish: FinishReason, usage: Usage, model: Model) -> Completion:
+def build_completion(
+    reply: ToolCallReader, request: Request, *, finish: FinishReason, usage: Usage, model: Model
+) -> Completion:
     """Builds the completion from a reply that was read to its end."""
     return checked(
         Completion(
@@ -83,7 +85,8 @@ def build_completion(reply: ToolCallReader, *, finish: FinishReason, usage: Usag
             usage=priced(usage, model.price),
             finish_reason="tool_calls" if reply.calls else finish,
             model=model.name,
-        )
+        ),
+        request,
     )
 
 

@@ -147,7 +147,7 @@ class VLLMModel:
             stream.put(Delta(text=reply.add(piece.text)))
         finish = self._finish(output)
         stream.put(Delta(text=reply.end(truncated=finish == "length")))
-        return build_completion(reply, finish=finish, usage=_usage(output, output_tokens), model=self)
+        return build_completion(reply, request, finish=finish, usage=_usage(output, output_tokens), model=self)
 
     async def _prompt(self, llm: AsyncLLM, chat: ChatTemplate, request: Request) -> EngineInput:
         images = await asyncio.to_thread(decode_images, request, model=self.name)

@@ -92,7 +92,7 @@ class TaskModel(ABC):
             source_nodes=result.source_nodes,
             response_metadata=result.metadata,
         )
-        return checked(completion)
+        return checked(completion, request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Returns the reply in one piece."""
