@@ -45,7 +45,7 @@ def test_pool_tells_what_was_found_and_why(cli: Cli, pool: Pool, service: Servic
 
     assert result.exit_code == 0
     assert "using its planner: openai:plan-three" in result.stdout
-    assert "solver  openai:solver        2.00 / 8.00  tools, images, json" in result.stdout
+    assert "solver  openai:solver             $2/8  tools, images, json" in result.stdout
     assert service.requests == []
 
 

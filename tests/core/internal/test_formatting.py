@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rl_conductor._internal.formatting import parse_seconds
+from rl_conductor._internal.formatting import parse_seconds, rates
+from rl_conductor.types import FREE, Price
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,16 @@ from rl_conductor._internal.formatting import parse_seconds
 )
 def test_seconds_are_read_only_when_they_can_be_waited(text: str | None, wait: float | None) -> None:
     assert parse_seconds(text) == wait
+
+
+@pytest.mark.parametrize(
+    ("price", "text"),
+    [
+        (FREE, "free"),
+        (Price(input="0.15", output=1), "$0.15/1"),
+        (Price(input=2, output=8, per_call="0.01"), "$2/8 + $0.01 a call"),
+        (Price(input=0, output=0, per_call=3), "$0/0 + $3 a call"),
+    ],
+)
+def test_a_price_has_all_of_its_rates(price: Price, text: str) -> None:
+    assert rates(price) == text

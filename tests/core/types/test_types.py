@@ -188,6 +188,13 @@ def test_a_price_is_per_million_tokens() -> None:
     assert cost == Decimal("0.01") + Decimal("1.2") + Decimal("0.2") + Decimal("1.0")
 
 
+def test_a_price_is_free_only_without_any_rate() -> None:
+    assert FREE.is_free
+    assert not any(
+        Price.model_validate({"input": 0, "output": 0, rate: 1}).is_free for rate in ("input", "output", "per_call")
+    )
+
+
 def test_cached_tokens_without_a_rate_of_their_own_cost_the_full_one() -> None:
     assert Price(input=Decimal(2), output=Decimal(0)).cost(
         input_tokens=500_000, output_tokens=0, cached_tokens=500_000

@@ -1,11 +1,11 @@
-"""Formats costs, token counts, durations and sizes for people. Pure."""
+"""Formats costs, prices, token counts, durations and sizes for people. Pure."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from math import isfinite
 
-from rl_conductor.types import Usage
+from rl_conductor.types import Price, Usage
 
 
 def dollars(amount: Decimal) -> str:
@@ -30,6 +30,14 @@ def cost_in_words(usage: Usage) -> str:
     if not usage.unpriced_calls:
         return dollars(usage.cost)
     return f"at least {dollars(usage.cost)} ({counted(usage.unpriced_calls, 'call')} unpriced)"
+
+
+def rates(price: Price) -> str:
+    """Formats a price as US dollars per million input and output tokens: `$0.15/0.60`, `$0/0 + $3 a call`."""
+    if price.is_free:
+        return "free"
+    per_call = f" + ${price.per_call:f} a call" if price.per_call else ""
+    return f"${price.input:f}/{price.output:f}{per_call}"
 
 
 def tokens(usage: Usage) -> str:

@@ -256,8 +256,7 @@ class Attempt:
 
     def _costs_nothing(self) -> bool:
         price = self.model.price
-        is_free = price is not None and not (price.input or price.output or price.per_call)
-        return is_free and not self.model.capabilities.delegates
+        return price is not None and price.is_free and not self.model.capabilities.delegates
 
 
 def _require_room(model: Model, request: Request, context: int) -> None:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
+from rl_conductor._internal.formatting import rates
 from rl_conductor.types import Card, Price, Roster
 from rl_conductor.workflow.workflow import PlanSpace
 
@@ -86,9 +87,7 @@ def _brief_facts(card: Card, chars: int) -> Iterator[str]:
         best = sorted(card.accuracy.items(), key=lambda item: -item[1])[:MAX_DOMAINS]
         yield ", ".join(f"{domain} {100 * accuracy:.0f}" for domain, accuracy in best)
     if card.price is not None:
-        price, per_call = card.price, f" + ${card.price.per_call:f} a call" if card.price.per_call else ""
-        is_free = not (price.input or price.output or price.per_call)
-        yield "free" if is_free else f"${price.input:f}/{price.output:f}{per_call}"
+        yield rates(card.price)
     if card.latency is not None:
         yield f"{card.latency:.1f} s" if card.latency < 2 else f"{card.latency:.0f} s"
 
@@ -162,7 +161,7 @@ def _line(text: str, max_chars: int) -> str:
 
 
 def _price_text(price: Price) -> str:
-    if not (price.input or price.output or price.per_call):
+    if price.is_free:
         return "free"
     per_call = f" and ${price.per_call:f} a call" if price.per_call else ""
     return f"${price.input:f} in and ${price.output:f} out per million tokens{per_call}"

@@ -64,6 +64,11 @@ class Price(Value):
             tiers: tuple[PriceTier, ...] = (),
         ) -> None: ...
 
+    @property
+    def is_free(self) -> bool:
+        """Whether no call costs anything."""
+        return not (self.input or self.output or self.per_call)
+
     def cost(
         self, *, input_tokens: int, output_tokens: int, cached_tokens: int = 0, cache_write_tokens: int = 0
     ) -> Decimal:

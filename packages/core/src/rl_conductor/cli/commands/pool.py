@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor._internal.formatting import cost, cost_in_words, dollars, seconds
+from rl_conductor._internal.formatting import cost, cost_in_words, rates, seconds
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.cli import options, runner
@@ -24,7 +24,7 @@ from rl_conductor.errors import ConductorError
 from rl_conductor.models.base import Capabilities
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.trace import Call
-from rl_conductor.types import Message, Price, Request, Sampling, total
+from rl_conductor.types import Message, Request, Sampling, total
 from rl_conductor.workflow.limits import Limits
 
 PROBE = Request(
@@ -94,27 +94,18 @@ def _workers(discovered: DiscoveredPool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("worker", no_wrap=True)
     table.add_column("model", overflow="fold")
-    table.add_column("$ in/out per Mtok", justify="right")
+    table.add_column("in/out per Mtok", justify="right")
     table.add_column("supports")
     table.add_column("description")
     for name, worker in discovered.pool.items():
         table.add_row(
             Text(console.one_line(name), style="bold"),
             Text(console.one_line(worker.model.name)),
-            price_in_words(worker.card.price),
+            "?" if worker.card.price is None else rates(worker.card.price),
             capability_names(worker.model.capabilities),
             Text(console.one_line(_description(worker)), style="dim"),
         )
     return table
-
-
-def price_in_words(price: Price | None) -> str:
-    """Formats US dollars per million input and output tokens."""
-    if price is None:
-        return "?"
-    if not (price.input or price.output or price.per_call):
-        return "free"
-    return f"{dollars(price.input)} / {dollars(price.output)}".replace("$", "")
 
 
 def capability_names(capabilities: Capabilities) -> str:

@@ -200,7 +200,7 @@ def _known_context(worker: Worker) -> int | None:
     if isinstance(worker.model, Conductor):
         return min(map(context_window, worker.model.pool.values()))
     price = worker.model.price
-    if price is None or not (price.input or price.output):  # not a vendor's model, so its name alone means nothing
+    if price is None or price.is_free:  # not a vendor's model, so its name alone means nothing
         return None
     # Inside, because the data takes 0.3 s to import and only pools of vendors' models need it.
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
