@@ -191,7 +191,7 @@ async def test_an_agent_that_is_down_is_a_warning_first_and_then_a_failed_step(
 ) -> None:
     pool = WorkerPool([Worker.of("down", "a2a:http://127.0.0.1:9"), Worker.of("up", ScriptedModel("17."))])
     assert pool["down"].card.description == ""
-    assert "a2a:http://127.0.0.1:9: can't be reached" in caplog.text
+    assert "a2a:http://127.0.0.1:9: can't reach http://127.0.0.1:9: " in caplog.text
     assert caplog.records[0].levelno == logging.WARNING
     with pytest.raises(UnreachableError):
         await pool["down"].model.complete(say("pieces"))

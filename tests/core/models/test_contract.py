@@ -365,6 +365,13 @@ async def test_a_reply_that_breaks_the_protocol_is_a_bad_response(subject: Subje
     assert caught.value.retryable
 
 
+@both_ways
+@pytest.mark.needs("html", "wire")
+async def test_a_web_page_in_place_of_a_reply_is_named_with_its_address(subject: Subject, ask: Ask) -> None:
+    with pytest.raises(BadResponseError, match=f"a web page came instead of a reply from {subject.wire.url}"):
+        await ask(subject.model("html"), HELLO)
+
+
 @pytest.mark.needs("unfinished")
 async def test_a_stream_that_ends_before_the_reply_does_is_a_bad_response(subject: Subject) -> None:
     stream = subject.model("unfinished").stream(HELLO)

@@ -30,16 +30,16 @@ from a2a.utils.errors import A2AError, InternalError
 from google.protobuf.json_format import ParseError
 
 from rl_conductor.agents.a2a_reply import A2AReply
-from rl_conductor.errors import BadRequestError, BadResponseError, ModelError, ModelTimeoutError, UnreachableError
+from rl_conductor.errors import BadRequestError, BadResponseError, ModelError, ModelTimeoutError
 from rl_conductor.models.base import (
     DEFAULT_TIMEOUT,
     MALFORMED_REPLY_ERRORS,
     MAX_ERROR_LENGTH,
-    is_connection_lost,
     parse_retry_after,
     status_error,
 )
 from rl_conductor.models.connections import tls_context
+from rl_conductor.models.http_model import connection_error
 from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.types import FilePart, ImagePart, Request
 
@@ -238,8 +238,4 @@ def _http_error(error: httpx.HTTPError | ReplyLimitError, model: str) -> ModelEr
         status, headers = error.response.status_code, error.response.headers
         wait = parse_retry_after(headers.get("retry-after"))
         return status_error(f"{model}: HTTP status {status}", model=model, status=status, retry_after=wait)
-    if isinstance(error, ReplyLimitError):
-        return BadResponseError(f"{model}: {error}", model=model, retryable=False)
-    if is_connection_lost(error):
-        return BadResponseError(f"{model}: the connection closed before the reply did", model=model)
-    return UnreachableError(f"{model}: can't be reached: {error}"[:MAX_ERROR_LENGTH], model=model)
+    return connection_error(error, model=model, address=model.partition(":")[2])

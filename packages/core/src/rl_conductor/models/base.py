@@ -243,11 +243,6 @@ async def collect(deltas: AsyncIterator[Delta]) -> Completion:
     raise BadResponseError("the stream ended before the reply was complete", model="unknown")
 
 
-def is_connection_lost(error: BaseException | None) -> bool:
-    """Returns whether the connection was lost during the reply, by class name: libraries use httpx or httpx2."""
-    return type(error).__name__ in ("ReadError", "RemoteProtocolError", "DecodingError")
-
-
 def status_error(message: str, *, model: str, status: int, retry_after: float | None = None) -> ModelError:
     """Builds the error for an HTTP status."""
     if 300 <= status < 400:

@@ -16,6 +16,8 @@ from types import ModuleType
 from typing import Any
 from urllib.request import getproxies
 
+from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, event_hooks
+
 IDLE_SECONDS = 5.0
 """Seconds after which an idle connection is closed, as in httpx."""
 MAX_IDLE = 100
@@ -37,13 +39,19 @@ def _create_context(library: ModuleType, _file: str | None, _folder: str | None)
 
 
 def connection_settings(library: ModuleType) -> dict[str, Any]:
-    """Returns the arguments `verify` and `transport` for an `AsyncClient` of httpx or httpx2.
+    """Returns arguments for an `AsyncClient` of httpx or httpx2 that limit replies and reuse connections.
 
     If the environment names proxies, the client chooses among them with its own pools.
     """
     context = tls_context(library)
     has_proxies = any(name != "no" for name in getproxies())
-    return {"verify": context, "transport": None if has_proxies else _stack_class(library)(library, context)}
+    return {
+        "headers": ACCEPTED_ENCODINGS,
+        "event_hooks": event_hooks(),
+        "follow_redirects": False,  # they could leak the key
+        "verify": context,
+        "transport": None if has_proxies else _stack_class(library)(library, context),
+    }
 
 
 class ConnectionStack:

@@ -7,40 +7,24 @@ are sent although the SDK no longer declares them; models that do not support th
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
 from typing import Any, ClassVar, TypeAlias
 
-from rl_conductor._internal.sync import PerLoop
-from rl_conductor.errors import (
-    BadResponseError,
-    ConfigError,
-    ContextLengthError,
-    ModelError,
-    ModelTimeoutError,
-    UnreachableError,
-)
+from rl_conductor.errors import ConfigError, ContextLengthError, ModelError
 from rl_conductor.models.anthropic.reply import Reply
 from rl_conductor.models.anthropic.wire import Body, body_of
 from rl_conductor.models.base import (
     DEFAULT_TIMEOUT,
-    MALFORMED_REPLY_ERRORS,
     MAX_ERROR_LENGTH,
     Capabilities,
-    checked,
-    is_connection_lost,
     parse_retry_after,
-    require,
     status_error,
-    within,
 )
 from rl_conductor.models.connections import connection_settings
-from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
-from rl_conductor.models.redaction import redacting
-from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
-from rl_conductor.types import Completion, Delta, Price, Request
+from rl_conductor.models.endpoints import Endpoint
+from rl_conductor.models.http_model import HTTPModel
+from rl_conductor.types import Price, Request
 
 try:
     import anthropic
@@ -72,7 +56,7 @@ STATUS_BY_TYPE = {
 TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "Input is too long")
 
 
-class AnthropicModel:
+class AnthropicModel(HTTPModel):
     """A model of Anthropic, or of a server that implements the Messages API."""
 
     endpoint: ClassVar = Endpoint(
@@ -83,6 +67,9 @@ class AnthropicModel:
         hosts=("api.anthropic.com",),
     )
     status_by_type: ClassVar = STATUS_BY_TYPE
+    library_errors: ClassVar = (anthropic.AnthropicError, httpx2.HTTPError)
+    timeouts: ClassVar = (anthropic.APITimeoutError, httpx2.TimeoutException)
+    connection_errors: ClassVar = (anthropic.APIConnectionError, httpx2.RequestError)
 
     def __init__(
         self,
@@ -106,51 +93,12 @@ class AnthropicModel:
         Raises:
             ConfigError: the key is missing or the URL is invalid.
         """
-        self.name = f"{self.endpoint.provider}:{name}"
+        super().__init__(name, base_url=base_url, api_key=api_key, price=price)
         self.capabilities = capabilities
-        self._credentials = self._resolve_credentials(name, base_url, api_key)
-        self.price = price or self.endpoint.price_of(name, self._credentials)
-        self._clients = PerLoop(self._client)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name.partition(':')[2]!r})"
-
-    def _resolve_credentials(self, name: str, base_url: str | None, api_key: str | None) -> Credentials:
-        return self.endpoint.credentials(name, base_url=base_url, api_key=api_key)
-
-    async def complete(self, request: Request) -> Completion:
-        """Returns the complete reply."""
-        require(self, request)
-        body, options, reply = body_of(request, model=self.name), _options(request), Reply(self.name)
-        with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
-            async with asyncio.timeout(request.timeout):
-                reply.add_message(await self._post(body, options))
-        return checked(reply.completion(self.price), request)
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the reply as deltas."""
-        require(self, request)
-        body, options, reply = body_of(request, model=self.name), _options(request), Reply(self.name)
-        with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
-            async with aclosing(within(request.timeout, self._events(body, options))) as events:
-                async for event in events:  # reads to the end, so that the connection can be reused
-                    delta = reply.add(event)
-                    if delta.text or delta.reasoning:
-                        yield delta
-        yield Delta(completion=checked(reply.completion(self.price), request))
-
-    async def aclose(self) -> None:
-        """Closes the connections of the running event loop."""
-        client = self._clients.drop()
-        if client is not None:
-            await client.close()
 
     def _client(self) -> SDKClient:
         # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
         connections = anthropic.DefaultAsyncHttpxClient(
-            follow_redirects=False,
-            headers=ACCEPTED_ENCODINGS,
-            event_hooks=event_hooks(),
             **connection_settings(httpx2),
         )
         return self._sdk_client(max_retries=0, http_client=connections)
@@ -164,57 +112,43 @@ class AnthropicModel:
             **settings,
         )
 
-    async def _post(self, body: Body, options: anthropic.RequestOptions) -> object:
+    def _body(self, request: Request) -> Body:
+        return body_of(request, model=self.name)
+
+    def _reply(self, request: Request) -> Reply:  # noqa: ARG002 - other protocols need the request
+        return Reply(self.name)
+
+    def _add_whole(self, reply: Reply, response: object) -> None:
+        reply.add_message(response)
+
+    async def _post(self, body: Body, request: Request) -> object:
         """Sends the request through the SDK and returns the JSON of its response.
 
         Without `messages.create`, which copies the request and builds an object for each part of the reply.
         """
-        response = await self._clients.get().post(PATH, cast_to=httpx2.Response, body=body, options=options)
+        response = await self._clients.get().post(PATH, cast_to=httpx2.Response, body=body, options=_options(request))
+        self._reject_web_page(response)
         return json.loads(response.content)
 
-    async def _events(self, body: Body, options: anthropic.RequestOptions) -> AsyncGenerator[object, None]:
+    async def _events(self, body: Body, request: Request) -> AsyncGenerator[object, None]:
         events: anthropic.AsyncStream[object] = await self._clients.get().post(
             PATH,
             cast_to=object,
             body={**body, "stream": True},
-            options=options,
+            options=_options(request),
             stream=True,
             stream_cls=anthropic.AsyncStream[object],
         )
         async with events:
+            self._reject_web_page(events.response)
             async for event in events:
                 yield event
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (
-            anthropic.AnthropicError,
-            httpx2.HTTPError,
-            TimeoutError,
-            ReplyLimitError,
-            *MALFORMED_REPLY_ERRORS,
-        ) as error:
-            raise self._error(error) from None  # the SDK's own error may quote the key
-
     def _error(self, error: Exception) -> ModelError:
-        text = f"{self.name}: {_error_message(error)}"[:MAX_ERROR_LENGTH]
-        if isinstance(error, anthropic.APIStatusError):
-            return self._status_error(error, text)
-        if isinstance(error, anthropic.APITimeoutError | httpx2.TimeoutException | TimeoutError):
-            return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
-        cause = error.__cause__ or error
-        if isinstance(cause, ReplyLimitError):
-            return BadResponseError(f"{self.name}: {cause}", model=self.name, retryable=False)
-        if is_connection_lost(cause):
-            return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
-        if isinstance(error, anthropic.APIConnectionError):
-            where = redact_url(self._credentials.base_url)
-            return UnreachableError(f"{self.name}: can't reach {where}: {cause}", model=self.name)
-        return BadResponseError(text, model=self.name)
+        return self._status_error(error) if isinstance(error, anthropic.APIStatusError) else super()._error(error)
 
-    def _status_error(self, error: anthropic.APIStatusError, text: str) -> ModelError:
+    def _status_error(self, error: anthropic.APIStatusError) -> ModelError:
+        text = f"{self.name}: {error.api_message or error.message}"[:MAX_ERROR_LENGTH]
         status = error.status_code if error.status_code >= 300 else self.status_by_type.get(str(error.type), 500)
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
@@ -224,9 +158,3 @@ class AnthropicModel:
 
 def _options(request: Request) -> anthropic.RequestOptions:
     return {"timeout": request.timeout or DEFAULT_TIMEOUT}
-
-
-def _error_message(error: Exception) -> str:
-    if isinstance(error, anthropic.APIStatusError):
-        return str(error.api_message or error.message)
-    return f"{type(error).__name__}: {error}"

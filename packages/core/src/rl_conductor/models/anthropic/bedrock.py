@@ -47,10 +47,10 @@ class BedrockClaudeModel(AnthropicModel):
         self._region = find_region(f"bedrock:{name}", aws_region, aws_profile)
         super().__init__(name, **options)
 
-    def _resolve_credentials(self, name: str, base_url: str | None, api_key: str | None) -> Credentials:
+    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
         default_url = f"https://bedrock-runtime.{self._region}.amazonaws.com"
         return self.endpoint.credentials(
-            name, base_url=base_url, api_key=api_key, default_url=default_url, names_identity=bool(self._profile)
+            self._model, base_url=base_url, api_key=api_key, default_url=default_url, names_identity=bool(self._profile)
         )
 
     def _sdk_client(self, **settings: Any) -> SDKClient:

@@ -40,8 +40,8 @@ class VertexClaudeModel(AnthropicModel):
         self._place = find_place(f"vertex:{name}", project, location)
         super().__init__(name, **options)
 
-    def _resolve_credentials(self, name: str, base_url: str | None, api_key: str | None) -> Credentials:
-        return self.endpoint.credentials(name, base_url=base_url, api_key=api_key, default_url=self._place.url)
+    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
+        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key, default_url=self._place.url)
 
     def _sdk_client(self, **settings: Any) -> SDKClient:
         return anthropic.AsyncAnthropicVertex(

@@ -8,46 +8,29 @@ grammar, disabled parallel tool calls.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
 import re
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
 from typing import Any, ClassVar
 
 from rl_conductor._internal.formatting import parse_seconds
-from rl_conductor._internal.sync import PerLoop
-from rl_conductor.errors import (
-    AuthenticationError,
-    BadResponseError,
-    ConfigError,
-    ContextLengthError,
-    ModelError,
-    ModelTimeoutError,
-    UnreachableError,
-)
+from rl_conductor.errors import AuthenticationError, ConfigError, ContextLengthError, ModelError
 from rl_conductor.models.base import (
     DEFAULT_TIMEOUT,
-    MALFORMED_REPLY_ERRORS,
     MAX_ERROR_LENGTH,
     Capabilities,
-    checked,
-    is_connection_lost,
     parse_retry_after,
-    require,
     status_error,
-    within,
 )
 from rl_conductor.models.connections import connection_settings
-from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
+from rl_conductor.models.endpoints import Endpoint
 from rl_conductor.models.google.events import EventReader
 from rl_conductor.models.google.reply import Reply
 from rl_conductor.models.google.wire import Json, body_of
-from rl_conductor.models.redaction import redacting
-from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
-from rl_conductor.types import Completion, Delta, Price, Request
+from rl_conductor.models.http_model import HTTPModel
+from rl_conductor.types import Price, Request
 
 try:
     import httpx2
@@ -72,17 +55,13 @@ class _APIError(Exception):
         self.text = body.decode(errors="replace")
 
 
-def _create_client() -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(headers=ACCEPTED_ENCODINGS, event_hooks=event_hooks(), **connection_settings(httpx2))
-
-
 def api_version(stable: str, *, beta: str) -> str:
     """Returns the version of the API, which `GOOGLE_GENAI_API_VERSION` can replace, as in the vendor's SDK."""
     version = os.environ.get("GOOGLE_GENAI_API_VERSION") or stable
     return beta if version == "beta" else version
 
 
-class GoogleModel:
+class GoogleModel(HTTPModel):
     """A model of Google, or of a server that implements the Gemini API."""
 
     endpoint: ClassVar = Endpoint(
@@ -92,6 +71,9 @@ class GoogleModel:
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         hosts=("generativelanguage.googleapis.com",),
     )
+    library_errors: ClassVar = (_APIError, httpx2.HTTPError)
+    timeouts: ClassVar = (httpx2.TimeoutException,)
+    connection_errors: ClassVar = (httpx2.RequestError,)
 
     def __init__(
         self,
@@ -115,22 +97,12 @@ class GoogleModel:
         Raises:
             ConfigError: the key is missing, or the name or the URL is invalid.
         """
-        self.name = f"{self.endpoint.provider}:{name}"
+        super().__init__(name, base_url=base_url, api_key=api_key, price=price)
         self.capabilities = capabilities
-        self._model = name
-        self._credentials = self._resolve_credentials(base_url, api_key)
-        self.price = price or self.endpoint.price_of(name, self._credentials)
-        self._url = self._address("generateContent")
-        self._stream_url = self._address("streamGenerateContent?alt=sse")
-        self._clients = PerLoop(_create_client)
+        self._url = self._method_url("generateContent")
+        self._stream_url = self._method_url("streamGenerateContent?alt=sse")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._model!r})"
-
-    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
-        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key)
-
-    def _address(self, method: str) -> httpx2.URL:
+    def _method_url(self, method: str) -> httpx2.URL:
         """Returns the address of a method of the model."""
         if not self._model or re.search(r"\.\.|[?&#]", self._model):
             raise ConfigError(f"{self.name!r} is not the name of a model")
@@ -145,32 +117,17 @@ class GoogleModel:
         model = self._model if is_full_name else f"models/{self._model}"
         return f"{api_version('v1', beta='v1beta')}/{model}"
 
-    async def complete(self, request: Request) -> Completion:
-        """Returns the complete reply."""
-        require(self, request)
-        body, reply = body_of(request, model=self.name), Reply(request, model=self.name)
-        with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
-            async with asyncio.timeout(request.timeout):
-                reply.add(await self._post(body, request))
-            return checked(reply.completion(self.price), request)
+    def _client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(**connection_settings(httpx2))
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the reply as deltas."""
-        require(self, request)
-        body, reply = body_of(request, model=self.name), Reply(request, model=self.name)
-        with redacting(*self._credentials.secrets), self._credentials.named_in_errors(), self._translate_errors():
-            async with aclosing(within(request.timeout, self._chunks(body, request))) as chunks:
-                async for chunk in chunks:  # reads to the end, so that the connection can be reused
-                    delta = reply.add(chunk)
-                    if delta.text or delta.reasoning:
-                        yield delta
-            yield Delta(completion=checked(reply.completion(self.price), request))
+    async def _close(self, client: httpx2.AsyncClient) -> None:
+        await client.aclose()
 
-    async def aclose(self) -> None:
-        """Closes the connections of the running event loop; the next call opens new ones."""
-        client = self._clients.drop()
-        if client is not None:
-            await client.aclose()
+    def _body(self, request: Request) -> Json:
+        return body_of(request, model=self.name)
+
+    def _reply(self, request: Request) -> Reply:
+        return Reply(request, model=self.name)
 
     async def _post(self, body: Json, request: Request) -> object:
         """Sends the request and returns the JSON of its response."""
@@ -180,7 +137,7 @@ class GoogleModel:
         self._reject_web_page(response)
         return _parse(response, response.content)
 
-    async def _chunks(self, body: Json, request: Request) -> AsyncGenerator[object, None]:
+    async def _events(self, body: Json, request: Request) -> AsyncGenerator[object, None]:
         options = await self._options(body, request)
         async with self._clients.get().stream("POST", self._stream_url, **options) as response:
             if not response.is_success:
@@ -206,31 +163,13 @@ class GoogleModel:
 
     # --------------------------------------------------------------------------------------- errors
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (_APIError, httpx2.HTTPError, TimeoutError, ReplyLimitError, *MALFORMED_REPLY_ERRORS) as error:
-            raise self._error(error) from None  # a foreign error may quote the key
-
     def _error(self, error: Exception) -> ModelError:
-        if isinstance(error, _APIError):
-            return self._api_error(error.response, error.text)
-        if isinstance(error, httpx2.TimeoutException | TimeoutError):
-            return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
-        if isinstance(error, ReplyLimitError):
-            return BadResponseError(self._message(str(error)), model=self.name, retryable=False)
-        if is_connection_lost(error):
-            return BadResponseError(f"{self.name}: the connection closed before the reply did", model=self.name)
-        if isinstance(error, httpx2.TransportError):
-            where = redact_url(self._credentials.base_url)
-            return UnreachableError(f"{self.name}: can't reach {where}: {error}", model=self.name)
-        return BadResponseError(self._message(f"{type(error).__name__}: {error}"), model=self.name)
+        return self._api_error(error.response, error.text) if isinstance(error, _APIError) else super()._error(error)
 
     def _api_error(self, response: httpx2.Response, body: str) -> ModelError:
         fields = _error_fields(body)
         status = _status(response, fields)
-        text = self._message(str(fields.get("message") or body or f"HTTP status {status}"))
+        text = f"{self.name}: {fields.get('message') or body or f'HTTP status {status}'}"[:MAX_ERROR_LENGTH]
         if status == 400 and "API_KEY_INVALID" in body:
             return AuthenticationError(text, model=self.name, status=status)
         if status == 400 and TOO_LONG.search(text):
@@ -238,15 +177,6 @@ class GoogleModel:
         delay = RETRY_DELAY.search(body)
         wait = parse_retry_after(response.headers.get("retry-after")) or parse_seconds(delay and delay[1])
         return status_error(text, model=self.name, status=status, retry_after=wait)
-
-    def _reject_web_page(self, response: httpx2.Response) -> None:
-        """Raises `BadResponseError` if the response is a web page, as of a proxy that wants a login."""
-        if response.headers.get("content-type", "").startswith("text/html"):
-            where = redact_url(self._credentials.base_url)
-            raise BadResponseError(f"{self.name}: a web page came instead of a reply from {where}", model=self.name)
-
-    def _message(self, text: str) -> str:
-        return f"{self.name}: {text}"[:MAX_ERROR_LENGTH]
 
 
 def _parse(response: httpx2.Response, data: bytes) -> object:

@@ -5,26 +5,22 @@ The protocol is in `wire`; this module handles keys, connections, deadlines and 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Mapping
 from importlib import import_module
 from typing import Any, ClassVar, get_args
 from urllib.parse import urlsplit
 
 from rl_conductor._internal.formatting import parse_seconds
-from rl_conductor._internal.sync import PerLoop
-from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError, UnreachableError
-from rl_conductor.models.base import Capabilities, checked, is_connection_lost, parse_retry_after, require, within
+from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.models.base import Capabilities, parse_retry_after
 from rl_conductor.models.connections import connection_settings
-from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url, usable_key
+from rl_conductor.models.endpoints import Endpoint, usable_key
+from rl_conductor.models.http_model import HTTPModel
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
-from rl_conductor.models.redaction import redacting
-from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.text.reasoning import ReasoningStart
-from rl_conductor.types import Completion, Delta, Price, Request
+from rl_conductor.types import Price, Request
 
 try:
     import openai
@@ -45,7 +41,7 @@ RESERVED_FIELDS = {
 """Fields that `extra_body` can't have, and the reason: budgets and the reading of replies rely on them."""
 
 
-class OpenAIModel:
+class OpenAIModel(HTTPModel):
     """A model behind the Chat Completions protocol."""
 
     endpoint: ClassVar = Endpoint(
@@ -56,6 +52,9 @@ class OpenAIModel:
         hosts=("openai.com", "openai.azure.com"),
     )
     default_dialect: ClassVar = "openai"
+    library_errors: ClassVar = (openai.APIError, _http.HTTPError)
+    timeouts: ClassVar = (openai.APITimeoutError, _http.TimeoutException)
+    connection_errors: ClassVar = (openai.APIConnectionError, _http.RequestError)
 
     def __init__(
         self,
@@ -92,22 +91,12 @@ class OpenAIModel:
         Raises:
             ConfigError: the key is missing, or the URL, the dialect, `reasoning_start` or `extra_body` is invalid.
         """
-        self.name = f"{self.endpoint.provider}:{name}"
-        self._model = name
-        self._credentials = self._resolve_credentials(base_url, api_key)
+        super().__init__(name, base_url=base_url, api_key=api_key, price=price)
         self._dialect = _dialect(dialect or (self.default_dialect if self._credentials.is_official else "compatible"))
         self._extra_body = _extra_body(extra_body or {})
         self._headers = {name: usable_key(f"headers.{name}", value) or "" for name, value in (headers or {}).items()}
-        self._secrets = (*self._credentials.secrets, *self._headers.values())
+        self._secrets = (*self._secrets, *self._headers.values())
         self.capabilities = _overridden(capabilities or self._default_capabilities(), reasoning_start, context)
-        self.price = price or self.endpoint.price_of(name, self._credentials)
-        self._clients = PerLoop(self._client)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._model!r})"
-
-    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
-        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key)
 
     @property
     def _refuses_array_bounds(self) -> bool:
@@ -128,46 +117,22 @@ class OpenAIModel:
             reasoning_start=self._dialect.reasoning_start,
         )
 
-    async def complete(self, request: Request) -> Completion:
-        """Returns the complete reply."""
-        require(self, request)
-        reply = Reply(self.name)
-        with redacting(*self._secrets), self._credentials.named_in_errors(), self._translate_errors():
-            async with asyncio.timeout(request.timeout):
-                reply.add(await self._post(request))
-        return checked(reply.completion(self.price), request)
+    def _reply(self, request: Request) -> Reply:  # noqa: ARG002 - other protocols need the request
+        return Reply(self.name)
 
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the reply as deltas."""
-        require(self, request)
-        reply = Reply(self.name)
-        with redacting(*self._secrets), self._credentials.named_in_errors(), self._translate_errors():
-            async with aclosing(within(request.timeout, self._chunks(request))) as chunks:
-                async for chunk in chunks:
-                    delta = reply.add(chunk)
-                    if delta.text or delta.reasoning:
-                        yield delta
-        yield Delta(completion=checked(reply.completion(self.price), request))
-
-    async def aclose(self) -> None:
-        """Closes the connections of the running event loop; the next call opens new ones."""
-        client = self._clients.drop()
-        if client is not None:
-            await client.close()
-
-    async def _post(self, request: Request) -> object:
+    async def _post(self, body: dict[str, Any], request: Request) -> object:
         """Sends the request through the SDK and returns the JSON of its response.
 
         Without `chat.completions.create`, which copies the request and builds an object for each part of the reply.
         """
         response: Any = await self._clients.get().post(
-            PATH, cast_to=_http.Response, body=self._body(request), options=self._options(request)
+            PATH, cast_to=_http.Response, body=body, options=self._options(request)
         )
         self._reject_web_page(response)
         return json.loads(response.content)
 
-    async def _chunks(self, request: Request) -> AsyncGenerator[object, None]:
-        body = self._body(request) | {"stream": True}
+    async def _events(self, body: dict[str, Any], request: Request) -> AsyncGenerator[object, None]:
+        body["stream"] = True
         if self._dialect.stream_options:
             body["stream_options"] = {"include_usage": True}
         chunks: openai.AsyncStream[object] = await self._clients.get().post(
@@ -195,9 +160,6 @@ class OpenAIModel:
     def _client(self) -> openai.AsyncOpenAI:
         # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
         connections = openai.DefaultAsyncHttpxClient(
-            follow_redirects=False,
-            headers=ACCEPTED_ENCODINGS,
-            event_hooks=event_hooks(),
             **connection_settings(_http),
         )
         client = self._sdk_client(max_retries=0, http_client=connections)
@@ -222,24 +184,13 @@ class OpenAIModel:
 
     # --------------------------------------------------------------------------------------- errors
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Translates the SDK's errors to ours, without chaining them: their text or request may contain the key."""
-        try:
-            yield
-        except openai.APIStatusError as error:
+    def _error(self, error: Exception) -> ModelError:
+        if isinstance(error, openai.APIStatusError):
             wait = _retry_after(error.response.headers)
-            raise self._refusal(error, status=error.status_code, retry_after=wait) from None
-        except (TimeoutError, openai.APITimeoutError, _http.TimeoutException):
-            raise ModelTimeoutError(f"{self.name}: no answer in time", model=self.name) from None
-        except openai.APIConnectionError as error:
-            raise self._connection_error(error.__cause__) from None
-        except (ReplyLimitError, _http.RequestError) as error:
-            raise self._connection_error(error) from None
-        except openai.APIError as error:
-            raise self._refusal(error) from None
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadResponseError(f"{self.name}: not a chat completion: {error}", model=self.name) from None
+            return self._refusal(error, status=error.status_code, retry_after=wait)
+        if isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError):
+            return self._refusal(error)
+        return super()._error(error)
 
     def _refusal(
         self, error: openai.APIError, *, status: int | None = None, retry_after: float | None = None
@@ -250,24 +201,10 @@ class OpenAIModel:
             body = f"status {status} from {self._address()}: {text}"
         return refusal(body, model=self.name, status=status, retry_after=retry_after)
 
-    def _reject_web_page(self, response: Any) -> None:
-        """Raises `BadResponseError` if the response is a web page, as of a server with its API at another path."""
-        if response.headers.get("content-type", "").startswith("text/html"):
-            message = f"{self.name}: a web page came instead of a reply from {self._address()}"
-            raise BadResponseError(message, model=self.name)
-
     def _address(self) -> str:
-        """Returns the address for error messages, and what it may lack."""
-        where = redact_url(self._credentials.base_url)
+        """Returns the address, and what it may lack."""
+        where = super()._address()
         return where if re.search(r"/v\d", where) else f"{where} (base_url often ends in '/v1')"
-
-    def _connection_error(self, cause: BaseException | None) -> ModelError:
-        if isinstance(cause, ReplyLimitError):
-            return BadResponseError(f"{self.name}: {cause}", model=self.name, retryable=False)
-        if is_connection_lost(cause):
-            return BadResponseError(f"{self.name}: the connection broke off: {cause}", model=self.name)
-        where = redact_url(self._credentials.base_url)
-        return UnreachableError(f"{self.name}: can't reach {where}: {cause}", model=self.name)
 
 
 def _dialect(name: str) -> Dialect:

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.base import Capabilities, in_one_piece
 from rl_conductor.models.openai.adapter import OpenAIModel
-from rl_conductor.models.redaction import redacting
 from rl_conductor.types import FREE, Completion, Delta, ImagePart, Message, Request, TextPart, Usage
 
 MAX_TEXT_CHARS = 20_000
@@ -45,7 +44,7 @@ class ModerationModel(OpenAIModel):
         parts = [part for message in request.messages for part in message.content]
         texts = [piece for part in parts if isinstance(part, TextPart) for piece in _pieces(part.text)]
         images = [_image(part) for part in parts if isinstance(part, ImagePart)]
-        with redacting(*self._credentials.secrets), self._translate_errors():
+        with self._explained_errors():
             async with asyncio.timeout(request.timeout):
                 # The endpoint takes several texts at once, but merges a text and images into one result.
                 batches: list[Sequence[Any]] = [texts] if texts else []

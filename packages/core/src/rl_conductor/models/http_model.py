@@ -1,0 +1,171 @@
+"""`HTTPModel`: what the adapters of vendors' HTTP APIs have in common: credentials, connections, deadlines and errors.
+
+A subclass adds the protocol: the body of a request, how it is sent, and the reply that is built from the response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any, ClassVar, Protocol
+
+from rl_conductor._internal.sync import PerLoop
+from rl_conductor.errors import BadResponseError, ModelError, ModelTimeoutError, UnreachableError
+from rl_conductor.models.base import (
+    MALFORMED_REPLY_ERRORS,
+    MAX_ERROR_LENGTH,
+    Capabilities,
+    checked,
+    require,
+    within,
+)
+from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
+from rl_conductor.models.redaction import redacting
+from rl_conductor.models.reply_limit import ReplyLimitError
+from rl_conductor.types import Completion, Delta, Price, Request
+
+OTHER_ERRORS = (TimeoutError, ReplyLimitError, *MALFORMED_REPLY_ERRORS)
+"""Errors of reading a reply that come from no vendor's library."""
+LOST_CONNECTION = frozenset({"ReadError", "RemoteProtocolError", "DecodingError"})
+"""The names of httpx's errors for a connection that is lost during the reply; libraries use httpx or httpx2."""
+
+
+class VendorReply(Protocol):
+    """A reply in the making."""
+
+    def add(self, event: Any) -> Delta:
+        """Adds an event of a stream and returns its delta. Raises `ModelError`."""
+
+    def completion(self, price: Price | None) -> Completion:
+        """Builds the completion. Raises `BadResponseError` if the reply is incomplete."""
+
+
+class HTTPModel(ABC):
+    """A model behind a vendor's HTTP API."""
+
+    name: str
+    capabilities: Capabilities
+    endpoint: ClassVar[Endpoint]
+    library_errors: ClassVar[tuple[type[Exception], ...]]
+    """All errors of the vendor's library and of HTTP, which the library does not translate in the midst of a stream."""
+    timeouts: ClassVar[tuple[type[Exception], ...]]
+    """Those of them for a reply that is late."""
+    connection_errors: ClassVar[tuple[type[Exception], ...]]
+    """Those of them for a connection that can't be made or is lost."""
+
+    def __init__(self, name: str, *, base_url: str | None, api_key: str | None, price: Price | None) -> None:
+        self.name = f"{self.endpoint.provider}:{name}"
+        self._model = name
+        self._credentials = self._resolve_credentials(base_url, api_key)
+        self._secrets = self._credentials.secrets
+        self.price = price or self.endpoint.price_of(name, self._credentials)
+        self._clients = PerLoop(self._client)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._model!r})"
+
+    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
+        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key)
+
+    async def complete(self, request: Request) -> Completion:
+        """Returns the complete reply."""
+        require(self, request)
+        body, reply = self._body(request), self._reply(request)
+        with self._explained_errors():
+            async with asyncio.timeout(request.timeout):
+                self._add_whole(reply, await self._post(body, request))
+            return checked(reply.completion(self.price), request)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Streams the reply as deltas."""
+        require(self, request)
+        body, reply = self._body(request), self._reply(request)
+        with self._explained_errors():
+            async with aclosing(within(request.timeout, self._events(body, request))) as events:
+                async for event in events:  # reads to the end, so that the connection can be reused
+                    delta = reply.add(event)
+                    if delta.text or delta.reasoning:
+                        yield delta
+            yield Delta(completion=checked(reply.completion(self.price), request))
+
+    async def aclose(self) -> None:
+        """Closes the connections of the running event loop; the next call opens new ones."""
+        client = self._clients.drop()
+        if client is not None:
+            await self._close(client)
+
+    # ------------------------------------------------------------------------------------- protocol
+
+    @abstractmethod
+    def _client(self) -> Any:
+        """Creates the client of an event loop."""
+
+    async def _close(self, client: Any) -> None:
+        await client.close()
+
+    @abstractmethod
+    def _body(self, request: Request) -> Any:
+        """Converts a request. Raises `BadRequestError` for what the API lacks."""
+
+    @abstractmethod
+    async def _post(self, body: Any, request: Request) -> object:
+        """Sends a request and returns the JSON of its response."""
+
+    @abstractmethod
+    def _events(self, body: Any, request: Request) -> AsyncGenerator[object, None]:
+        """Sends a request and yields the JSON of each event."""
+
+    @abstractmethod
+    def _reply(self, request: Request) -> VendorReply:
+        """Returns the reply to a request that is not sent yet."""
+
+    def _add_whole(self, reply: Any, response: object) -> None:
+        """Adds a complete response, which most protocols write like an event."""
+        reply.add(response)
+
+    # --------------------------------------------------------------------------------------- errors
+
+    @contextmanager
+    def _explained_errors(self) -> Iterator[None]:
+        """Translates errors to ours, without secrets, and names the variable of a key that was rejected."""
+        with redacting(*self._secrets), self._credentials.named_in_errors(), self._translate_errors():
+            yield
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Translates errors to ours, without chaining them: their text or request may contain the key."""
+        kinds: tuple[type[Exception], ...] = (*self.library_errors, *OTHER_ERRORS)
+        try:
+            yield
+        except kinds as error:
+            raise self._error(error) from None
+
+    def _error(self, error: Exception) -> ModelError:
+        """Translates an error; subclasses translate those that the API reports."""
+        if isinstance(error, (TimeoutError, *self.timeouts)):
+            return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
+        if isinstance(error, (ReplyLimitError, *self.connection_errors)):
+            return connection_error(error, model=self.name, address=redact_url(self._credentials.base_url))
+        return BadResponseError(f"{self.name}: {type(error).__name__}: {error}"[:MAX_ERROR_LENGTH], model=self.name)
+
+    def _reject_web_page(self, response: Any) -> None:
+        """Raises `BadResponseError` if the response is a web page, as of a proxy that wants a login."""
+        if response.headers.get("content-type", "").startswith("text/html"):
+            message = f"{self.name}: a web page came instead of a reply from {self._address()}"
+            raise BadResponseError(message, model=self.name)
+
+    def _address(self) -> str:
+        """Returns the address, for errors about what came from there."""
+        return redact_url(self._credentials.base_url)
+
+
+def connection_error(error: Exception, *, model: str, address: str) -> ModelError:
+    """Builds the error for a reply that is too large, breaks off, or can't be asked for."""
+    cause = error.__cause__ or error  # vendors' libraries wrap the errors of HTTP
+    if isinstance(cause, ReplyLimitError):
+        return BadResponseError(f"{model}: {cause}", model=model, retryable=False)
+    if not LOST_CONNECTION.isdisjoint((type(error).__name__, type(cause).__name__)):
+        return BadResponseError(f"{model}: the connection closed before the reply did", model=model)
+    return UnreachableError(f"{model}: can't reach {address}: {cause}"[:MAX_ERROR_LENGTH], model=model)
