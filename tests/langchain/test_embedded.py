@@ -7,10 +7,11 @@ import pytest
 from langchain_conductor import ChatConductor
 from rl_conductor import Limits, Policy
 from rl_conductor.config.discovery import POOL_VARIABLE, VENDORS
+from rl_conductor.models.endpoints import ENDPOINTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-CONFIGURED = [POOL_VARIABLE, "OPENAI_BASE_URL", *(key for vendor in VENDORS.values() for key in vendor.keys)]
+CONFIGURED = [POOL_VARIABLE, "OPENAI_BASE_URL", *(key for name in VENDORS for key in ENDPOINTS[name].key_variables)]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,8 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import embedded as tiny_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import PROVIDERS as ADAPTERS
-from rl_conductor.models.anthropic.bedrock import BedrockClaudeModel
-from rl_conductor.models.clouds.gcp import VERTEX
+from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.llamacpp.weights import PINNED
-from rl_conductor.models.openai.bedrock import BedrockModel
 
 Cli = Callable[..., Result]
 Pool = Callable[..., str]
@@ -143,19 +142,15 @@ def test_models_providers_lists_what_each_provider_needs(cli: Cli, monkeypatch: 
 
 def test_the_list_of_providers_is_that_of_the_adapters() -> None:
     assert {*PROVIDERS, "conductor"} == {*ADAPTERS}
-    for name, provider in PROVIDERS.items():
-        module, _, attribute = ADAPTERS[name].partition(":")
-        if not provider.keys or name in ("bedrock", "vertex"):
-            continue
-        endpoint = getattr(import_module(module), attribute).endpoint
-        assert (endpoint.key_variables, (endpoint.address_variable,)) == (provider.keys, provider.addresses)
-    for endpoint in (BedrockModel.endpoint, BedrockClaudeModel.endpoint):
-        assert endpoint.key_variables == PROVIDERS["bedrock"].keys
-        assert endpoint.address_variable in PROVIDERS["bedrock"].addresses
-    assert (VERTEX.key_variables, (VERTEX.address_variable,)) == (
-        PROVIDERS["vertex"].keys,
-        PROVIDERS["vertex"].addresses,
-    )
+    for name, endpoint in ENDPOINTS.items():
+        if name not in ("bedrock", "vertex"):  # they choose an adapter by the model's name
+            module, _, attribute = ADAPTERS[name].partition(":")
+            assert getattr(import_module(module), attribute).endpoint is endpoint
+
+
+def test_the_extras_of_the_providers_exist() -> None:
+    extras = metadata("rl-conductor").get_all("Provides-Extra")
+    assert {provider.extra for provider in PROVIDERS.values()} <= {*(extras or ())}
 
 
 def test_models_that_are_here_are_not_fetched_again(cli: Cli, tmp_path: Path) -> None:

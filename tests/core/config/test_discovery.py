@@ -22,6 +22,7 @@ from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, discover
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.config.server_models import list_server_models
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.planning.planner import Planner
 from rl_conductor.types import FREE, Card
 from rl_conductor.workflow.limits import Limits
@@ -80,8 +81,8 @@ def listing(*names: str) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def _nothing_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "SERVERS", {})
-    for vendor in discovery.VENDORS.values():
-        for name in vendor.keys:
+    for provider in discovery.VENDORS:
+        for name in ENDPOINTS[provider].key_variables:
             monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.delenv(discovery.POOL_VARIABLE, raising=False)

@@ -13,6 +13,7 @@ from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli.output import console
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import VENDORS, DiscoveredPool
+from rl_conductor.models.endpoints import ENDPOINTS
 
 PREFIX = "embedded:"
 
@@ -43,7 +44,7 @@ def _introduce(discovered: DiscoveredPool, error: Console) -> None:
 
 
 def _better_models_hint() -> str:
-    keys = ", ".join(vendor.keys[0] for vendor in VENDORS.values())
+    keys = ", ".join(ENDPOINTS[provider].key_variables[0] for provider in VENDORS)
     return f"set one of {keys}, start a local server (Ollama, vLLM, llama.cpp, LM Studio), or pass --pool FILE"
 
 

@@ -21,7 +21,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.models import model
-from rl_conductor.models.endpoints import redact_url, usable_key
+from rl_conductor.models.endpoints import ENDPOINTS, redact_url, usable_key
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
@@ -41,17 +41,16 @@ MAX_SERVER_MODELS = 7
 
 @dataclass(frozen=True)
 class Vendor:
-    """A paid API: the environment variables that may hold its key, and two of its models."""
+    """Two models of a paid API."""
 
-    keys: tuple[str, ...]
     strong: str
     fast: str
 
 
 VENDORS = {
-    "openai": Vendor(("OPENAI_API_KEY",), "gpt-6-sol", "gpt-6-luna"),
-    "anthropic": Vendor(("ANTHROPIC_API_KEY",), "claude-sonnet-5-5", "claude-haiku-5-5"),
-    "google": Vendor(("GEMINI_API_KEY", "GOOGLE_API_KEY"), "gemini-3.8-flash", "gemini-3.5-flash-lite"),
+    "openai": Vendor("gpt-6-sol", "gpt-6-luna"),
+    "anthropic": Vendor("claude-sonnet-5-5", "claude-haiku-5-5"),
+    "google": Vendor("gemini-3.8-flash", "gemini-3.5-flash-lite"),
 }
 """The models that are used when only an API key is set (as of November 2026); a pool file can use any other."""
 
@@ -212,7 +211,7 @@ def from_keys(environ: Mapping[str, str]) -> DiscoveredPool | None:
     workers: list[Worker] = []
     reasons, problems = [], []
     for provider, vendor in VENDORS.items():
-        key = next((name for name in vendor.keys if environ.get(name, "").strip()), None)
+        key = next((name for name in ENDPOINTS[provider].key_variables if environ.get(name, "").strip()), None)
         if key is None or (provider == "openai" and environ.get("OPENAI_BASE_URL")):
             continue
         try:
@@ -298,7 +297,7 @@ def embedded() -> DiscoveredPool:
             for name, (model_name, strengths) in EMBEDDED.items()
         ]
     except ConfigError as missing:
-        keys = ", ".join(vendor.keys[0] for vendor in VENDORS.values())
+        keys = ", ".join(ENDPOINTS[provider].key_variables[0] for provider in VENDORS)
         raise ConfigError(
             "no model is available: found no API key, no local server and no pool file, and the built-in models are "
             f"not installed. Set one of {keys}, start a server (Ollama, vLLM, llama.cpp, LM Studio), pass a pool file, "

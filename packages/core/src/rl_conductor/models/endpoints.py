@@ -1,4 +1,4 @@
-"""Endpoints of providers: their addresses, the environment variables for their keys, and URLs made safe to print.
+"""Endpoints of providers: their addresses, keys and libraries in one table, and URLs made safe to print.
 
 A key from the environment is sent only to the official endpoint or to the address that the environment names for it; a
 key that the caller passes is sent to the caller's `base_url`. No adapter follows redirects, which could leak the key.
@@ -10,7 +10,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from rl_conductor.errors import AuthenticationError, ConfigError
@@ -51,7 +52,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A provider's default URL and the environment variables that configure it."""
+    """A provider's default URL, the environment variables that configure it, and the libraries of its adapter."""
 
     provider: str
     base_url: str
@@ -61,8 +62,13 @@ class Endpoint:
     """Hosts of a paid service, which requires a key; empty for self-hosted servers, which may run anywhere."""
     prices: str = ""
     """The provider's name in the price data; by default `provider`."""
-    has_identity: bool = False
-    """Without a key, calls use the machine's cloud identity, where a key of the environment would be sent."""
+    identity: str = ""
+    """The machine's cloud identity that calls use without a key, where a key of the environment would be sent."""
+    settings: tuple[str, ...] = ()
+    """Other environment variables, whose values are no secrets."""
+    extra: str = "openai"
+    """The extra that installs the libraries."""
+    libraries: tuple[str, ...] = ("openai",)
     is_free: bool = True
     """Whether a self-hosted server costs nothing; a gateway to paid services does not."""
 
@@ -106,7 +112,7 @@ class Endpoint:
         key, variable = usable_key("api_key", api_key), None
         if key is None and is_trusted and not names_identity:
             key, variable = self._find_key(os.environ)
-        if key is None and self.has_identity and (is_trusted or names_identity):
+        if key is None and self.identity and (is_trusted or names_identity):
             return Credentials(address, None, is_official, uses_identity=True)
         if key is None and is_official and self.hosts:
             raise ConfigError(
@@ -151,3 +157,84 @@ def _address(url: str) -> str:
         redacted = redact_url(address)
         raise ConfigError(f"base_url {redacted!r} is not a valid URL: write one such as 'http://localhost:8000/v1'")
     return address
+
+
+# ------------------------------------------------------------------------------------------- table
+
+
+def _service(provider: str, base_url: str, *hosts: str, name: str = "", **facts: Any) -> Endpoint:
+    """An endpoint whose variables begin with `name`, by default that of the provider."""
+    name = name or provider.upper()
+    return Endpoint(provider, base_url, f"{name}_BASE_URL", (f"{name}_API_KEY",), hosts, **facts)
+
+
+_ALL = (
+    _service(
+        "anthropic", "https://api.anthropic.com", "api.anthropic.com", extra="anthropic", libraries=("anthropic",)
+    ),
+    Endpoint(
+        provider="azure",
+        base_url="",
+        address_variable="AZURE_OPENAI_ENDPOINT",
+        key_variables=("AZURE_OPENAI_API_KEY",),
+        hosts=(
+            "openai.azure.com",
+            "cognitiveservices.azure.com",
+            "services.ai.azure.com",
+            "openai.azure.us",
+            "openai.azure.cn",
+        ),
+        identity="Entra identity",
+        settings=("OPENAI_API_VERSION",),
+        extra="azure",
+        libraries=("openai", "azure-identity"),
+    ),
+    Endpoint(
+        provider="bedrock",
+        base_url="",
+        address_variable="AWS_BEDROCK_BASE_URL",
+        key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
+        hosts=("amazonaws.com", "amazonaws.com.cn", "amazonaws.eu", "api.aws"),
+        prices="aws",
+        identity="AWS credentials",
+        settings=("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"),
+        extra="bedrock",
+        libraries=("anthropic", "openai", "boto3"),
+    ),
+    _service("deepseek", "https://api.deepseek.com/v1", "deepseek.com"),
+    _service("fireworks", "https://api.fireworks.ai/inference/v1", "fireworks.ai"),
+    Endpoint(
+        provider="google",
+        base_url="https://generativelanguage.googleapis.com/",
+        address_variable="GOOGLE_GEMINI_BASE_URL",
+        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        hosts=("generativelanguage.googleapis.com",),
+        extra="google",
+        libraries=("httpx2",),
+    ),
+    _service("groq", "https://api.groq.com/openai/v1", "groq.com"),
+    _service("litellm", "http://localhost:4000/v1", is_free=False),
+    _service("mistral", "https://api.mistral.ai/v1", "mistral.ai"),
+    _service("ollama", "http://localhost:11434/v1"),
+    _service("openai", "https://api.openai.com/v1", "openai.com", "openai.azure.com"),
+    _service("openrouter", "https://openrouter.ai/api/v1", "openrouter.ai"),
+    _service("together", "https://api.together.xyz/v1", "together.xyz"),
+    Endpoint(
+        provider="vertex",
+        base_url="https://aiplatform.googleapis.com",
+        address_variable="GOOGLE_VERTEX_BASE_URL",
+        key_variables=("GOOGLE_OAUTH_ACCESS_TOKEN",),
+        hosts=("googleapis.com",),
+        prices="google",
+        identity="application default credentials",
+        settings=("GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"),
+        extra="vertex",
+        libraries=("anthropic", "google-auth"),
+    ),
+    _service("vllm-server", "http://localhost:8000/v1", name="VLLM"),
+    _service("xai", "https://api.x.ai/v1", "x.ai", prices="x-ai"),
+)
+ENDPOINTS = {endpoint.provider: endpoint for endpoint in _ALL}
+"""The endpoint of each provider that has one."""
+BEDROCK_CLAUDE = replace(ENDPOINTS["bedrock"], address_variable="ANTHROPIC_BEDROCK_BASE_URL")
+"""That of Anthropic's protocol on Bedrock."""

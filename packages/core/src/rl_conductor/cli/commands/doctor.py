@@ -20,11 +20,10 @@ from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import runner
 from rl_conductor.cli.options import OUTPUT
 from rl_conductor.cli.output import console
-from rl_conductor.cli.providers import PROVIDERS
 from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, DiscoveredPool, discover
 from rl_conductor.config.server_models import list_server_models
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import redact_url
+from rl_conductor.models.endpoints import BEDROCK_CLAUDE, ENDPOINTS, redact_url
 
 ENTRY_POINTS = "rl_conductor.doctor"
 """Entry point group of functions that return findings; the name of an entry is the title of its section."""
@@ -42,17 +41,17 @@ LIBRARIES = {
     "vllm": ("vllm", "models on a GPU"),
 }
 """For each library, the extra that installs it and its purpose."""
-KEYS = (*(key for vendor in VENDORS.values() for key in vendor.keys), "OPENROUTER_API_KEY")
-OTHER_KEYS = tuple(key for provider in PROVIDERS.values() for key in provider.keys if key not in KEYS)
+KEYS = tuple(key for name in (*VENDORS, "openrouter") for key in ENDPOINTS[name].key_variables)
+OTHER_KEYS = tuple(key for endpoint in ENDPOINTS.values() for key in endpoint.key_variables if key not in KEYS)
 """Keys that are listed only if they are set."""
-ADDRESSES = tuple(dict.fromkeys(name for provider in PROVIDERS.values() for name in provider.addresses))
+ADDRESSES = tuple(endpoint.address_variable for endpoint in (*ENDPOINTS.values(), BEDROCK_CLAUDE))
 """Environment variables with base URLs, which are shown without passwords."""
 PATHS = (
     POOL_VARIABLE,
     "RL_CONDUCTOR_WEIGHTS",
     "RL_CONDUCTOR_WEIGHTS_SOURCE",
     "RL_CONDUCTOR_CACHE",
-    *(name for provider in PROVIDERS.values() for name in provider.settings),
+    *(name for endpoint in ENDPOINTS.values() for name in endpoint.settings),
 )
 """Environment variables with paths and other plain values."""
 

@@ -22,7 +22,7 @@ from rl_conductor.models.base import (
     status_error,
 )
 from rl_conductor.models.connections import connection_settings
-from rl_conductor.models.endpoints import Endpoint
+from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.http_model import HTTPModel
 from rl_conductor.types import Price, Request
 
@@ -59,13 +59,7 @@ TOO_LONG = ("prompt is too long", "exceed context limit", "context window", "Inp
 class AnthropicModel(HTTPModel):
     """A model of Anthropic, or of a server that implements the Messages API."""
 
-    endpoint: ClassVar = Endpoint(
-        provider="anthropic",
-        base_url="https://api.anthropic.com",
-        address_variable="ANTHROPIC_BASE_URL",
-        key_variables=("ANTHROPIC_API_KEY",),
-        hosts=("api.anthropic.com",),
-    )
+    endpoint: ClassVar = ENDPOINTS["anthropic"]
     status_by_type: ClassVar = STATUS_BY_TYPE
     library_errors: ClassVar = (anthropic.AnthropicError, httpx2.HTTPError)
     timeouts: ClassVar = (anthropic.APITimeoutError, httpx2.TimeoutException)

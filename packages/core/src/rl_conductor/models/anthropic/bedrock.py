@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from rl_conductor.errors import AuthenticationError, BadResponseError, ConfigError
 from rl_conductor.models.anthropic.adapter import STATUS_BY_TYPE, AnthropicModel, SDKClient
 from rl_conductor.models.base import MAX_ERROR_LENGTH
-from rl_conductor.models.clouds.aws import KEY_VARIABLE, bedrock_endpoint, find_region
-from rl_conductor.models.endpoints import Credentials
+from rl_conductor.models.clouds.aws import find_region
+from rl_conductor.models.endpoints import BEDROCK_CLAUDE, Credentials
 
 try:
     import anthropic
@@ -21,7 +21,7 @@ except ImportError as missing:
 class BedrockClaudeModel(AnthropicModel):
     """A model of Anthropic on Bedrock, authenticated by a Bedrock API key or by AWS credentials (Signature V4)."""
 
-    endpoint: ClassVar = bedrock_endpoint("ANTHROPIC_BEDROCK_BASE_URL")
+    endpoint: ClassVar = BEDROCK_CLAUDE
     status_by_type: ClassVar = STATUS_BY_TYPE | {
         "throttlingException": 429,
         "validationException": 400,
@@ -82,6 +82,6 @@ def _translate_aws_errors(model: str) -> Iterator[None]:
         is_missing = isinstance(error, RuntimeError) and "AWS credentials" in str(error)
         if not is_missing and module != "botocore.exceptions":
             raise
-        advice = f"set {KEY_VARIABLE}, or configure AWS, for example with AWS_PROFILE"
+        advice = f"set {BEDROCK_CLAUDE.key_variables[0]}, or configure AWS, for example with AWS_PROFILE"
         text = f"{model}: no AWS credentials: {error}; {advice}"[:MAX_ERROR_LENGTH]
         raise AuthenticationError(text, model=model) from None

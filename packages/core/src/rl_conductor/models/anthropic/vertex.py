@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.anthropic.adapter import AnthropicModel, SDKClient
-from rl_conductor.models.clouds.gcp import VERTEX, find_place, translate_google_auth_errors
-from rl_conductor.models.endpoints import Credentials
+from rl_conductor.models.clouds.gcp import find_place, translate_google_auth_errors
+from rl_conductor.models.endpoints import ENDPOINTS, Credentials
 
 try:
     import anthropic
@@ -21,7 +21,7 @@ except ImportError as missing:
 class VertexClaudeModel(AnthropicModel):
     """A model of Anthropic on Vertex AI, authenticated by the application default credentials or an access token."""
 
-    endpoint: ClassVar = VERTEX
+    endpoint: ClassVar = ENDPOINTS["vertex"]
 
     def __init__(self, name: str, *, project: str | None = None, location: str | None = None, **options: Any) -> None:
         """Configures the model; the first call opens the connection.

@@ -7,24 +7,6 @@ from importlib import import_module
 
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import Endpoint
-
-KEY_VARIABLE = "AWS_BEARER_TOKEN_BEDROCK"
-"""The environment variable with a Bedrock API key; without one, requests are signed with AWS credentials."""
-HOSTS = ("amazonaws.com", "amazonaws.com.cn", "amazonaws.eu", "api.aws")
-
-
-def bedrock_endpoint(address_variable: str) -> Endpoint:
-    """Returns the endpoint of an adapter, whose address an environment variable can replace."""
-    return Endpoint(
-        provider="bedrock",
-        base_url="",
-        address_variable=address_variable,
-        key_variables=(KEY_VARIABLE,),
-        hosts=HOSTS,
-        prices="aws",
-        has_identity=True,
-    )
 
 
 def find_region(model: str, aws_region: str | None, aws_profile: str | None) -> str:

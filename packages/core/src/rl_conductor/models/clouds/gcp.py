@@ -9,17 +9,8 @@ from dataclasses import dataclass
 
 from rl_conductor.errors import AuthenticationError, ConfigError, UnreachableError
 from rl_conductor.models.base import MAX_ERROR_LENGTH
-from rl_conductor.models.endpoints import Endpoint
+from rl_conductor.models.endpoints import ENDPOINTS
 
-VERTEX = Endpoint(
-    provider="vertex",
-    base_url="https://aiplatform.googleapis.com",
-    address_variable="GOOGLE_VERTEX_BASE_URL",
-    key_variables=("GOOGLE_OAUTH_ACCESS_TOKEN",),
-    hosts=("googleapis.com",),
-    prices="google",
-    has_identity=True,
-)
 MULTI_REGIONS = ("us", "eu")
 
 
@@ -34,7 +25,7 @@ class Place:
     def url(self) -> str:
         """The address of Vertex AI in this location."""
         if self.location == "global":
-            return VERTEX.base_url
+            return ENDPOINTS["vertex"].base_url
         if self.location in MULTI_REGIONS:
             return f"https://aiplatform.{self.location}.rep.googleapis.com"
         return f"https://{self.location}-aiplatform.googleapis.com"

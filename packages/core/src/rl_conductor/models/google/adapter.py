@@ -25,7 +25,7 @@ from rl_conductor.models.base import (
     status_error,
 )
 from rl_conductor.models.connections import connection_settings
-from rl_conductor.models.endpoints import Endpoint
+from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.google.events import EventReader
 from rl_conductor.models.google.reply import Reply
 from rl_conductor.models.google.wire import Json, body_of
@@ -64,13 +64,7 @@ def api_version(stable: str, *, beta: str) -> str:
 class GoogleModel(HTTPModel):
     """A model of Google, or of a server that implements the Gemini API."""
 
-    endpoint: ClassVar = Endpoint(
-        provider="google",
-        base_url="https://generativelanguage.googleapis.com/",
-        address_variable="GOOGLE_GEMINI_BASE_URL",
-        key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        hosts=("generativelanguage.googleapis.com",),
-    )
+    endpoint: ClassVar = ENDPOINTS["google"]
     library_errors: ClassVar = (_APIError, httpx2.HTTPError)
     timeouts: ClassVar = (httpx2.TimeoutException,)
     connection_errors: ClassVar = (httpx2.RequestError,)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.clouds.gcp import VERTEX, find_place, translate_google_auth_errors
-from rl_conductor.models.endpoints import Credentials
+from rl_conductor.models.clouds.gcp import find_place, translate_google_auth_errors
+from rl_conductor.models.endpoints import ENDPOINTS, Credentials
 from rl_conductor.models.google.adapter import GoogleModel, api_version
 
 try:
@@ -60,7 +60,7 @@ def _refresh(credentials: GoogleCredentials | None) -> GoogleCredentials:
 class VertexModel(GoogleModel):
     """A Gemini model on Vertex AI, authenticated by the application default credentials or an access token."""
 
-    endpoint: ClassVar = VERTEX
+    endpoint: ClassVar = ENDPOINTS["vertex"]
 
     def __init__(self, name: str, *, project: str | None = None, location: str | None = None, **options: Any) -> None:
         """Configures the model; the first call opens the connection.

@@ -16,7 +16,7 @@ from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, parse_retry_after
 from rl_conductor.models.connections import connection_settings
-from rl_conductor.models.endpoints import Endpoint, usable_key
+from rl_conductor.models.endpoints import ENDPOINTS, usable_key
 from rl_conductor.models.http_model import HTTPModel
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.text.reasoning import ReasoningStart
@@ -44,13 +44,7 @@ RESERVED_FIELDS = {
 class OpenAIModel(HTTPModel):
     """A model behind the Chat Completions protocol."""
 
-    endpoint: ClassVar = Endpoint(
-        provider="openai",
-        base_url="https://api.openai.com/v1",
-        address_variable="OPENAI_BASE_URL",
-        key_variables=("OPENAI_API_KEY",),
-        hosts=("openai.com", "openai.azure.com"),
-    )
+    endpoint: ClassVar = ENDPOINTS["openai"]
     default_dialect: ClassVar = "openai"
     library_errors: ClassVar = (openai.APIError, _http.HTTPError)
     timeouts: ClassVar = (openai.APITimeoutError, _http.TimeoutException)

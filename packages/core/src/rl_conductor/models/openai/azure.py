@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import AuthenticationError, ConfigError, UnreachableError
 from rl_conductor.models.base import MAX_ERROR_LENGTH
-from rl_conductor.models.endpoints import Credentials, Endpoint
+from rl_conductor.models.endpoints import ENDPOINTS, Credentials
 from rl_conductor.models.openai.adapter import OpenAIModel
 
 try:
@@ -26,20 +26,7 @@ TOKEN_SCOPE = "https://cognitiveservices.azure.com/.default"  # noqa: S105 - a n
 class AzureModel(OpenAIModel):
     """A deployment in Azure, authenticated by the resource's key or by the machine's Entra identity."""
 
-    endpoint: ClassVar = Endpoint(
-        provider="azure",
-        base_url="",
-        address_variable="AZURE_OPENAI_ENDPOINT",
-        key_variables=("AZURE_OPENAI_API_KEY",),
-        hosts=(
-            "openai.azure.com",
-            "cognitiveservices.azure.com",
-            "services.ai.azure.com",
-            "openai.azure.us",
-            "openai.azure.cn",
-        ),
-        has_identity=True,
-    )
+    endpoint: ClassVar = ENDPOINTS["azure"]
 
     def __init__(
         self,

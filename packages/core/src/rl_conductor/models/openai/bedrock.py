@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, ConfigError
 from rl_conductor.models.base import MAX_ERROR_LENGTH
-from rl_conductor.models.clouds.aws import bedrock_endpoint, find_region
-from rl_conductor.models.endpoints import Credentials
+from rl_conductor.models.clouds.aws import find_region
+from rl_conductor.models.endpoints import ENDPOINTS, Credentials
 from rl_conductor.models.openai.adapter import OpenAIModel
 
 try:
@@ -22,7 +22,7 @@ except ImportError as missing:
 class BedrockModel(OpenAIModel):
     """A model of any vendor but Anthropic on Bedrock, authenticated by a Bedrock API key or by AWS credentials."""
 
-    endpoint: ClassVar = bedrock_endpoint("AWS_BEDROCK_BASE_URL")
+    endpoint: ClassVar = ENDPOINTS["bedrock"]
     default_dialect: ClassVar = "compatible"
 
     def __init__(
