@@ -236,7 +236,7 @@ class Conductor:
             WorkflowValidationError: the policy does not allow the previous rounds.
         """
         run = self._create_run(to_request(question), policy, limits, on_event or ignore, previous_rounds)
-        run.check_previous_rounds()
+        run.allowed.check_history(previous_rounds)
         calls = rejected.calls if rejected else ()
         run.context.charge_previous(calls)
         with observe_run(lambda: self._run_info(run), run.context.emit) as run.context.emit:

@@ -62,7 +62,7 @@ class PlanSource:
         if record is not None:
             yield self._announce(execution, record)
             return
-        state.check_planner_access()
+        state.allowed.check_planner_access()
         request = self._plan_request(execution)
         try:
             async with aclosing(state.planner.stream(request)) as items:
@@ -91,7 +91,7 @@ class PlanSource:
         if interrupted is not None and self._may_resume(interrupted.plan, execution):
             return self.restore_plan(interrupted.plan, execution)
         if workflow is not None:
-            _relax(execution, workflow)
+            execution.round.space = execution.round.space.relaxed_for(workflow)
             return PlanRecord(source="given", workflow=execution.round.space.check(workflow))
         return None
 
@@ -112,7 +112,7 @@ class PlanSource:
         state = self._state
         if state.selector is None or state.rounds:
             return None
-        if not state.selector.includes(state.request) and state.may_plan:
+        if not state.selector.includes(state.request) and state.allowed.may_plan:
             self._planned_because = "the request is unlike the questions of the learned workflows"
             return None
         workflow = state.selector.select(state.request)
@@ -153,7 +153,7 @@ class PlanSource:
             space=state.planner.plannable(execution.round.space),
             cards=state.pool.cards,
             round_index=state.number,
-            previous_rounds=collect_previous_rounds(state.rounds, state.first_space, state.planner.plan_form),
+            previous_rounds=collect_previous_rounds(state.rounds, state.allowed.first_space, state.planner.plan_form),
         )
 
     def _announce(self, execution: Execution, record: PlanRecord) -> PlanRecord:
@@ -203,7 +203,7 @@ class PlanSource:
         last, run = len(workflow.steps) - 1, self._state.context
         missing = {result.index: missing_checks(run, result, is_last=result.index == last) for result in results}
         unchecked = {index: ", ".join(map(repr, names)) for index, names in missing.items() if names}
-        return restore_results(workflow, results, space, self._state.rules, unchecked)
+        return restore_results(workflow, results, space, self._state.allowed, unchecked)
 
     def _may_resume(self, record: PlanRecord, execution: Execution) -> bool:
         """Whether an interrupted run's plan is complete and still allowed; the caller's own is never replaced."""
@@ -211,7 +211,7 @@ class PlanSource:
             return False
         if record.workflow is None or record.source == "given":
             return True
-        violations = self._state.rules.violations(record.workflow, execution.round.space)
+        violations = self._state.allowed.violations(record.workflow, execution.round.space)
         if violations:
             self._state.dropped.append(f"the plan of the interrupted run is dropped: {'; '.join(violations)}")
         return not violations
@@ -222,7 +222,7 @@ class PlanSource:
         Raises:
             WorkflowValidationError: it is not.
         """
-        rules, continuation = self._state.rules, self._state.request.continuation
+        allowed, continuation = self._state.allowed, self._state.request.continuation
         if record.source == "continuation" and continuation is not None:
             if reason := self._continuation_error(continuation):
                 raise WorkflowValidationError(f"tool calls of {continuation.worker!r} are not continued: {reason}")
@@ -230,15 +230,15 @@ class PlanSource:
         if record.workflow is None:
             return record
         if record.source == "given":  # may replace a plan that the planner wrote, whose calls it then carries
-            _relax(execution, record.workflow)
-        violations = rules.violations(record.workflow, execution.round.space)
+            execution.round.space = execution.round.space.relaxed_for(record.workflow)
+        violations = allowed.violations(record.workflow, execution.round.space)
         if violations:
             raise WorkflowValidationError(*violations)
         return record
 
     def _continuation_error(self, continuation: Continuation) -> str | None:
         state = self._state
-        denied = state.rules.continuation_error(continuation, state.space())
+        denied = state.allowed.continuation_error(continuation, state.space())
         return denied or subject_error(state.request, continuation)
 
     def _continuation(self, continuation: Continuation, execution: Execution) -> PlanRecord:
@@ -251,10 +251,3 @@ class PlanSource:
             messages = with_prompt(context.request.messages, continuation.prompt)
             context.request = context.request.model_copy(update={"messages": messages})
         return PlanRecord(source="continuation", workflow=single_step(continuation.worker, continuation.inputs))
-
-
-def _relax(execution: Execution, workflow: Workflow) -> None:
-    """Lifts the rules that only keep the planner's plans easy to write, for the caller's own `workflow`."""
-    max_chars = max(len(step.subtask) for step in workflow.steps)
-    relaxed = {"access": "positional", "subtask_chars": max_chars}
-    execution.round.space = execution.round.space.model_copy(update=relaxed)

@@ -7,18 +7,16 @@ longer read its inputs, and so is every reply that was generated from it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic_core import to_json
 
-from rl_conductor.errors import ConfigError, WorkflowValidationError
-from rl_conductor.planning.recursion import can_read, next_round_space
-from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.errors import ConfigError
+from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.pool.worker_prompt import last_user
-from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
-from rl_conductor.types import Card, Continuation, Request
-from rl_conductor.workflow.policy import Policy
+from rl_conductor.trace.trace import Call, Round, StepResult
+from rl_conductor.types import Continuation, Request
 from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
 
@@ -34,50 +32,12 @@ class RestoredRound:
     """Why replies were dropped."""
 
 
-@dataclass(frozen=True)
-class Rules:
-    """A policy applied to a pool, with reasons for the rules that are broken."""
-
-    policy: Policy
-    pool: WorkerPool
-
-    def violations(self, workflow: Workflow, space: PlanSpace) -> tuple[str, ...]:
-        """Lists the rules of `space` that `workflow` breaks, and the policy fields behind them."""
-        violations = space.violations(workflow)
-        return (*violations, *self._fields(workflow, space)) if violations else ()
-
-    def continuation_error(self, continuation: Continuation, space: PlanSpace) -> str | None:
-        """Returns why a worker may not continue after its tool calls; `None` when it may.
-
-        The message that names the worker may be forged, so it has to be one that may give the answer.
-        """
-        worker = continuation.worker
-        if worker not in space.final_workers:
-            return self._why(worker) or f"worker {worker!r} may not give the answer"
-        for source in sorted(continuation.sources or ()):
-            if why := self._why(source):
-                return f"its prompt holds a reply of another worker: {why}"
-            if not space.may_read(worker, source):
-                return f"its prompt holds a reply of {source!r}: policy.forbid keeps that from {worker!r}"
-        return None
-
-    def _why(self, worker: str) -> str:
-        if worker not in self.pool:
-            return f"the pool has no worker {worker!r}"
-        why = self.policy.forbidden_because(self.pool[worker].card)
-        return f"worker {worker!r}: {why}" if why else ""
-
-    def _fields(self, workflow: Workflow, space: PlanSpace) -> Iterator[str]:
-        workers = dict.fromkeys(step.worker for step in workflow.steps)
-        yield from (why for worker in workers if worker in self.pool and (why := self._why(worker)))
-        if any(
-            not space.may_read(reader, source) for reader in workers for source in (*workers, *(space.recallable or ()))
-        ):
-            yield "policy.forbid keeps replies of some workers from others"
-
-
 def restore_results(
-    workflow: Workflow, results: Sequence[StepResult], space: PlanSpace, rules: Rules, unchecked: Mapping[int, str]
+    workflow: Workflow,
+    results: Sequence[StepResult],
+    space: PlanSpace,
+    allowed: AllowedPlans,
+    unchecked: Mapping[int, str],
 ) -> RestoredRound:
     """Selects the `results` that are reused; the other steps of `workflow`, which `space` allows, run again.
 
@@ -85,7 +45,7 @@ def restore_results(
         workflow: the plan of the round.
         results: the results of its steps so far.
         space: the plans that the round may have.
-        rules: the policy.
+        allowed: names the policy fields behind the rules that are broken.
         unchecked: by position, the guardrails that did not check a step's reply.
     """
     steps, reused, dropped, errors = list(workflow.steps), [], set[int](), []
@@ -98,7 +58,7 @@ def restore_results(
             dropped.add(result.index)
             continue
         steps[result.index] = result.step
-        violations = rules.violations(Workflow(steps=tuple(steps)), space)
+        violations = allowed.violations(Workflow(steps=tuple(steps)), space)
         stale = sorted(dropped & result.step.access)
         unseen = unchecked.get(result.index)
         if violations or stale or unseen:
@@ -113,32 +73,19 @@ def restore_results(
     return RestoredRound(tuple(reused), tuple(call for result in repeated for call in result.calls), tuple(errors))
 
 
-def resumable_rounds(
-    rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card
-) -> tuple[list[Round], list[str]]:
+def resumable_rounds(rounds: Sequence[Round], allowed: AllowedPlans) -> tuple[list[Round], list[str]]:
     """Selects the rounds that are reused, of which the last is resumed, and says why those after it are dropped.
 
     Calls of dropped rounds are added to the last round's plan, because they have been paid for.
     """
-    errors = list(_refused(rounds, first, rules, planner))
-    if not errors:
+    broken = allowed.first_break(rounds[:-1])
+    if broken is None:
         return list(rounds), []
-    end = _first_refused(rounds, first, rules, planner)
+    end, error = broken
     last = rounds[end]
     calls = tuple(call for round_ in rounds[end + 1 :] for call in round_.calls)
     plan = last.plan.model_copy(update={"calls": (*last.plan.calls, *calls)})
-    return [*rounds[:end], last.model_copy(update={"plan": plan})], errors
-
-
-def check_history(rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card) -> None:
-    """Checks the rounds before a new one, for a host that stores them itself.
-
-    Raises:
-        WorkflowValidationError: the policy does not allow them.
-    """
-    errors = tuple(_refused((*rounds, Round(plan=PlanRecord(source="planner"))), first, rules, planner))
-    if errors:
-        raise WorkflowValidationError(*errors)
+    return [*rounds[:end], last.model_copy(update={"plan": plan})], [error]
 
 
 def check_resumed(workflow: Workflow | None, resume: Sequence[Round]) -> None:
@@ -181,37 +128,3 @@ def without_continuation(request: Request) -> Request:
         return request
     turns = tuple(turn.model_copy(update={"continuation": None}) for turn in request.messages)
     return request.model_copy(update={"messages": turns})
-
-
-def _refused(rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card) -> Iterator[str]:
-    """Yields why rounds before the last are not allowed as they are; nothing if they are."""
-    end = _first_refused(rounds, first, rules, planner)
-    if end + 1 < len(rounds):
-        why = _violations(rounds, end, first, rules) or ("policy.forbid keeps its replies from the planner",)
-        yield f"what followed round {end + 1} is dropped: {'; '.join(why)}"
-
-
-def _first_refused(rounds: Sequence[Round], first: PlanSpace, rules: Rules, planner: Card) -> int:
-    """Number of the first round that no other round may follow, or else of the last round."""
-    for number in range(len(rounds) - 1):
-        if _violations(rounds, number, first, rules):
-            return number
-        if not can_read(planner, rounds[: number + 1], rules.pool, rules.policy):
-            return number
-    return len(rounds) - 1
-
-
-def _violations(rounds: Sequence[Round], number: int, first: PlanSpace, rules: Rules) -> Iterable[str]:
-    """Lists the policy rules that a round breaks as it was run, ignoring rules of form and limits."""
-    workflow = rounds[number].workflow
-    if workflow is None:
-        return ()
-    space = next_round_space(first, rounds[:number], rules.pool, rules.policy) if number else first
-    max_chars = max(len(step.subtask) for step in workflow.steps)
-    relaxed = {
-        "access": "positional",
-        "subtask_chars": max_chars,
-        "attachments": (),
-        "max_steps": max(space.max_steps, len(workflow.steps)),
-    }
-    return rules.violations(workflow, space.model_copy(update=relaxed))

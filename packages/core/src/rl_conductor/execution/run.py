@@ -15,7 +15,6 @@ from rl_conductor.execution.plan_source import UNPLANNED, PlanSource
 from rl_conductor.execution.restore import resumable_rounds
 from rl_conductor.execution.state import RunState
 from rl_conductor.planning.plan_stream import read_plan
-from rl_conductor.planning.recursion import can_read
 from rl_conductor.trace.events import AnswerDelta, Finished
 from rl_conductor.trace.trace import Answer, PlanRecord, Round, Trace
 from rl_conductor.workflow.workflow import Workflow
@@ -68,7 +67,7 @@ class Run(RunState):
 
     def _interrupted_round(self) -> Round | None:
         """Drops previous rounds that the policy does not allow, and returns the last of the others to resume."""
-        self.rounds, self.dropped = resumable_rounds(self.rounds, self.first_space, self.rules, self.planner.card)
+        self.rounds, self.dropped = resumable_rounds(self.rounds, self.allowed)
         return self.rounds.pop() if self.rounds else None
 
     def _locate(self, error: Exception) -> str:
@@ -137,5 +136,4 @@ class Run(RunState):
         reply = self.rounds[-1].results[-1].reply
         if reply is None or reply.tool_calls:
             return False
-        is_readable = can_read(self.planner.card, self.rounds, self.pool, self.policy)
-        return is_readable and bool(self.space().final_workers)
+        return self.allowed.may_plan_after(self.rounds) and bool(self.space().final_workers)

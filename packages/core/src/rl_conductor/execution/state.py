@@ -13,15 +13,14 @@ from rl_conductor._internal.identity import ByIdentity
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.context import RunContext
 from rl_conductor.errors import ConfigError, PolicyError
+from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.execution.answer import list_failures, select_answer, to_completion
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import answer_block, check_request, checks_answer, withheld_request
 from rl_conductor.execution.prompt_version import prompt_version
-from rl_conductor.execution.restore import Rules, check_history, without_continuation
+from rl_conductor.execution.restore import without_continuation
 from rl_conductor.execution.round_context import Hedges, RoundContext
-from rl_conductor.planning.fallback import filter_capable
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.recursion import next_round_space
 from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
@@ -38,7 +37,7 @@ from rl_conductor.trace.trace import (
     Versions,
     WorkerSetup,
 )
-from rl_conductor.types import Card, Request, total
+from rl_conductor.types import Request, total
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, PlanSpace
 
@@ -102,6 +101,11 @@ class RunState:
             elapsed=self.context.elapsed(),
         )
 
+    @cached_property
+    def allowed(self) -> AllowedPlans:
+        """The plans that the rounds may have; what guardrails redact in the request afterwards does not change them."""
+        return AllowedPlans(self.policy, self.pool, self.planner, self.request, self.limits.steps, self.access)
+
     @property
     def number(self) -> int:
         """The number of the current round, from 0."""
@@ -119,10 +123,7 @@ class RunState:
         self.check_guardrail_access()
         request = self._unchecked = self._unchecked or self.request
         self.request = withheld_request(request)
-        try:
-            self.request = await check_request(self.context, request, self.input_calls, self.input_checks)
-        finally:
-            vars(self).pop("_worker_request", None)
+        self.request = await check_request(self.context, request, self.input_calls, self.input_checks)
         self.is_checked = True
 
     def with_input_checks(self, record: PlanRecord) -> PlanRecord:
@@ -138,60 +139,22 @@ class RunState:
                 run=self.context,
                 pool=self.pool,
                 space=self.space(),
-                request=self._worker_request,
+                request=without_continuation(self.request),
                 number=self.number,
                 previous_rounds=tuple(self.rounds),
                 hedges=self.hedges,
             )
         )
 
-    @cached_property
-    def _worker_request(self) -> Request:
-        return without_continuation(self.request)
-
-    # -------------------------------------------------------------------------------- allowed plans
-
-    @cached_property
-    def rules(self) -> Rules:
-        """The policy, applied to the pool."""
-        return Rules(self.policy, self.pool)
-
-    @cached_property
-    def first_space(self) -> PlanSpace:
-        """The plans that the first round may have."""
-        policy, cards, planner = ByIdentity(self.policy), ByIdentity(self.pool.cards), ByIdentity(self.planner.card)
-        space = self._without_forbidden_readers(_plan_space(policy, cards, planner, self.limits.steps, self.access))
-        return filter_capable(space, self.pool, self.request)
-
-    @cached_property
-    def named_sources(self) -> tuple[Card, ...]:
-        """The workers that the conversation names as the authors of earlier turns."""
-        names = {turn.name: None for turn in self.request.messages if turn.role == "assistant" and turn.name}
-        return tuple(self.pool[name].card for name in names if name in self.pool)
-
-    def _without_forbidden_readers(self, space: PlanSpace) -> PlanSpace:
-        """Leaves out workers that may not read an earlier turn: every worker reads the conversation."""
-        if not (self.policy.forbid and self.named_sources):
-            return space
-        readers = {
-            name: self.policy.unreadable_because(self.pool[name].card, self.named_sources) for name in space.allowed
-        }
-        reasons = {name: reason for name, reason in readers.items() if reason}
-        if not reasons:
-            return space
-        if set(space.final_workers) <= reasons.keys():
-            raise PolicyError(f"no worker may answer: {'; '.join(sorted(reasons.values()))}", rule="forbid")
-        return space.model_copy(update={"allowed": frozenset(space.allowed - reasons.keys())})
-
     def space(self) -> PlanSpace:
-        """The plans that the current round may have, for this policy, these limits and this request.
+        """Returns the plans that the current round may have.
 
         Raises:
             PolicyError: no workflow is allowed.
         """
-        if not self.rounds:
-            return self.first_space
-        return next_round_space(self.first_space, self.rounds, self.pool, self.policy)
+        return self.allowed.space(self.rounds)
+
+    # -------------------------------------------------------------------------------- checks
 
     def check(self) -> None:
         """Checks that some workflow is allowed, and that the planner may see the request if one has to be planned.
@@ -201,7 +164,7 @@ class RunState:
         """
         self.check_guardrail_access()
         if not self.space().leaves_no_choice and self.tiers is None and self.selector is None:
-            self.check_planner_access()
+            self.allowed.check_planner_access()
 
     def check_setup(self) -> None:
         """Checks the policy as `check` does, and builds the grammar of plans, which logs the rules that it can't hold.
@@ -225,36 +188,6 @@ class RunState:
                     "locally, or describe its service with card=Card(tags=..., region=...)",
                     rule="data_class",
                 )
-
-    @property
-    def may_plan(self) -> bool:
-        """Whether the policy lets the planner see the request."""
-        try:
-            self.check_planner_access()
-        except PolicyError:
-            return False
-        return True
-
-    def check_planner_access(self) -> None:
-        """Raises `PolicyError` unless the policy lets the planner see the request."""
-        if forbidden := self.policy.unreadable_because(self.planner.card, self.named_sources):
-            message = f"the planner {self.planner.model.name} may not see this request: {forbidden}"
-            raise PolicyError(message, rule="forbid")
-        reason = self.policy.data_refused_because(self.planner.card)
-        if reason is not None:
-            raise PolicyError(
-                f"the planner {self.planner.model.name} may not see this request: {reason}; describe its model with "
-                "Planner(model=..., card=Card(tags=..., region=...))",
-                rule="data_class",
-            )
-
-    def check_previous_rounds(self) -> None:
-        """Checks the rounds so far against the policy, for a host that stores them itself.
-
-        Raises:
-            WorkflowValidationError: the policy does not allow them.
-        """
-        check_history(self.rounds, self.first_space, self.rules, self.planner.card)
 
     # -------------------------------------------------------------------------------- answer and trace
 
@@ -302,19 +235,6 @@ class RunState:
             versions=versions,
             setup=setup,
         )
-
-
-@lru_cache(maxsize=256)
-def _plan_space(
-    policy: ByIdentity[Policy],
-    cards: ByIdentity[tuple[Card, ...]],
-    planner: ByIdentity[Card],
-    max_steps: int,
-    access: AccessMode,
-) -> PlanSpace:
-    """Applies a policy to a pool; cached, because it takes longer than a run's own work."""
-    policy.value.check_selectors(cards.value, planners=[planner.value])
-    return policy.value.space(cards.value, max_steps=max_steps, access=access)
 
 
 @lru_cache(maxsize=256)

@@ -33,7 +33,7 @@ class Stepwise:
         self._round_info = replace(run_info(), elapsed=max(ends, default=0.0))
         self._charged: set[int] = set()
         self._checking = PerLoop(asyncio.Lock)
-        run.check_previous_rounds()
+        run.allowed.check_history(run.previous_rounds)
         self.plan = run.plans.restore_plan(plan, run.execution())
         """The plan as it runs."""
         if self.plan.workflow is None:

@@ -245,6 +245,11 @@ class PlanSpace(Value):
             raise WorkflowValidationError(*violations)
         return workflow
 
+    def relaxed_for(self, workflow: Workflow) -> Self:
+        """Lifts the rules that only keep the planner's plans easy to write, for a `workflow` of another origin."""
+        max_chars = max(len(step.subtask) for step in workflow.steps)
+        return self.model_copy(update={"access": "positional", "subtask_chars": max_chars})
+
     def worker(self, position: int, *, where: str) -> str:
         """Returns the name of the worker at `position` of the roster; `where` prefixes the error message.
 
