@@ -12,9 +12,10 @@ from contextlib import aclosing
 
 from rl_conductor.calls.record import format_for_log, log
 from rl_conductor.errors import WorkflowValidationError
+from rl_conductor.execution.continuation import digest_subject, subject_error
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import checks_replies, missing_checks
-from rl_conductor.execution.restore import RestoredRound, digest_subject, restore_results, subject_error
+from rl_conductor.execution.restore import RestoredRound, restore_results
 from rl_conductor.execution.state import RunState
 from rl_conductor.planning.fallback import fallback_workflow, single_step
 from rl_conductor.planning.plan_stream import PlanRequest, PlanStream

@@ -15,10 +15,10 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.execution.answer import list_failures, select_answer, to_completion
+from rl_conductor.execution.continuation import without_continuation
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import answer_block, check_request, checks_answer, withheld_request
 from rl_conductor.execution.prompt_version import prompt_version
-from rl_conductor.execution.restore import without_continuation
 from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router

@@ -9,8 +9,8 @@ from typing import Any
 
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import ConductorError, GuardrailError, LimitError, OutputLimitError
+from rl_conductor.execution.continuation import digest_subject
 from rl_conductor.execution.guarding import CallGuard
-from rl_conductor.execution.restore import digest_subject
 from rl_conductor.execution.round_context import RoundContext
 from rl_conductor.guardrails.runner import GuardrailRunner
 from rl_conductor.pool.request_inputs import select_inputs, select_question
