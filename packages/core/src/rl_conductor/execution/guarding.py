@@ -7,7 +7,7 @@ after one that refused or failed, the trace contains a note in place of the text
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rl_conductor.calls.context import RunContext
@@ -22,7 +22,7 @@ from rl_conductor.guardrails.texts import (
 )
 from rl_conductor.pool.worker_prompt import Evidence, prompt_in
 from rl_conductor.trace.checks import GuardrailCheck, Stage
-from rl_conductor.trace.trace import Call, Round, StepResult
+from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
 from rl_conductor.types import Card, Completion, JsonFormat, Message, Request
 
 WITHHELD = "[withheld by a guardrail]"
@@ -53,25 +53,50 @@ def answer_block(rounds: Sequence[Round]) -> GuardrailCheck | None:
     return next((check for check in checks if check.is_blocking and check.stage == "answer"), None)
 
 
-def withheld_request(request: Request) -> Request:
-    """Returns the part of a refused or unchecked request that traces may contain."""
-    return request.model_copy(update={"messages": (Message.user(WITHHELD),)})
+@dataclass(eq=False)
+class RequestGuard:
+    """Checks the request of a run, and keeps the record of it until there is a plan for it to become part of."""
 
+    request: Request
+    """The caller's request."""
+    is_done: bool = False
+    calls: list[Call] = field(default_factory=list)
+    checks: list[GuardrailCheck] = field(default_factory=list)
 
-async def check_request(run: RunContext, request: Request, calls: list[Call], checks: list[GuardrailCheck]) -> Request:
-    """Returns the request to use instead of the caller's.
+    @property
+    def withheld(self) -> Request:
+        """The part of a refused or unchecked request that traces may contain."""
+        return self.request.model_copy(update={"messages": (Message.user(WITHHELD),)})
 
-    Raises:
-        GuardrailError: a guardrail refused the request, or failed.
-    """
-    subject = Subject(
-        stage="input",
-        value=request,
-        rewrite=rewrite_request,
-        messages=request.messages,
-        question=prompt_in(request.messages),
-    )
-    return await GuardrailRunner(run, calls, checks).check(_at(run, "input"), subject)
+    async def check(self, run: RunContext) -> Request:
+        """Returns the request to use instead of the caller's.
+
+        Raises:
+            GuardrailError: a guardrail refused the request, or failed.
+        """
+        subject = Subject(
+            stage="input",
+            value=self.request,
+            rewrite=rewrite_request,
+            messages=self.request.messages,
+            question=prompt_in(self.request.messages),
+        )
+        checked = await GuardrailRunner(run, self.calls, self.checks).check(_at(run, "input"), subject)
+        self.is_done = True
+        return checked
+
+    @property
+    def has_record(self) -> bool:
+        """Whether there are checks, or calls of guardrails, that are not yet part of a plan's record."""
+        return bool(self.calls or self.checks)
+
+    def move_record(self, plan: PlanRecord) -> PlanRecord:
+        """Moves the checks and the calls to the record of a plan."""
+        if not self.has_record:
+            return plan
+        calls, checks = (*self.calls, *plan.calls), (*self.checks, *plan.checks)
+        self.calls, self.checks = [], []
+        return plan.model_copy(update={"calls": calls, "checks": checks})
 
 
 @dataclass(frozen=True)

@@ -24,26 +24,31 @@ from rl_conductor.pool.worker_prompt import with_prompt
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import PlanRecord, Round, RoutingDecision, StepResult
 from rl_conductor.types import Continuation
-from rl_conductor.workflow.workflow import PlanSpace, Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 UNPLANNED = ("single", "tier", "learned", "fallback", "continuation")
 """Sources of plans that neither the planner nor the caller wrote."""
 
 
 class PlanSource:
-    """Provides the plans of one run."""
+    """Provides the plan of one round."""
 
-    def __init__(self, state: RunState) -> None:
-        self._state = state
-        self._planned_because = state.planner_because
-
-    async def stream(
-        self, execution: Execution, *, workflow: Workflow | None = None, interrupted: Round | None = None
-    ) -> PlanStream:
-        """Yields the current round's plan, after restoring the finished steps of an interrupted round.
+    def __init__(self, state: RunState, execution: Execution) -> None:
+        """Creates the source of a round's plan.
 
         Args:
+            state: the run.
             execution: the execution of the round, which gets its settings from the plan.
+        """
+        self._state = state
+        self._execution = execution
+        self._round = execution.round
+        self._planned_because = state.planner_because
+
+    async def stream(self, *, workflow: Workflow | None = None, interrupted: Round | None = None) -> PlanStream:
+        """Yields the plan, after restoring the finished steps of an interrupted round.
+
+        Args:
             workflow: the caller's own workflow.
             interrupted: the same round of an interrupted run.
 
@@ -52,60 +57,56 @@ class PlanSource:
             WorkflowValidationError: `workflow` is not allowed.
         """
         state = self._state
-        record = self._known_plan(execution, workflow, interrupted)
+        record = self._known_plan(workflow, interrupted)
         if record is not None:
-            yield self._restore(execution, record, interrupted)
+            yield self._restore(record, interrupted)
             return
         if interrupted is not None:
-            execution.abandoned_calls = interrupted.calls
-        decision = self._route(execution.round.space)
-        record = self._unplanned(execution.round.space, decision)
+            self._execution.abandoned_calls = interrupted.calls
+        decision = self._route()
+        record = self._unplanned(decision)
         if record is not None:
-            yield self._announce(execution, record)
+            yield self._announce(record)
             return
         state.allowed.check_planner_access()
-        request = self._plan_request(execution)
+        request = self._plan_request()
         try:
             async with aclosing(state.planner.stream(request)) as items:
                 async for item in items:
                     if isinstance(item, PlanRecord):
-                        yield self._announce(execution, self._with_fallback(item, decision))
+                        yield self._announce(self._with_fallback(item, decision))
                     else:
                         yield item
         except BaseException:
             record = PlanRecord(source="planner", errors=("cancelled",), tier=decision, calls=tuple(request.calls))
-            if state.input_checks:
-                record = state.with_input_checks(record)
-            execution.plan = execution.plan or record
+            self._execution.plan = self._execution.plan or state.guard.move_record(record)
             raise
 
-    def _known_plan(
-        self, execution: Execution, workflow: Workflow | None, interrupted: Round | None
-    ) -> PlanRecord | None:
+    def _known_plan(self, workflow: Workflow | None, interrupted: Round | None) -> PlanRecord | None:
         """Returns a plan that exists before any planning: a continuation, an interrupted round's, or the caller's."""
-        state, continuation = self._state, self._state.request.continuation
+        continuation = self._state.request.continuation
         if continuation is not None:
             reason = self._continuation_error(continuation)
             if reason is None:
-                return self._continuation(continuation, execution)
-            state.dropped.append(f"tool calls of {continuation.worker!r} are not continued: {reason}")
-        if interrupted is not None and self._may_resume(interrupted.plan, execution):
-            return self.restore_plan(interrupted.plan, execution)
+                return self._continuation(continuation)
+            self._state.dropped.append(f"tool calls of {continuation.worker!r} are not continued: {reason}")
+        if interrupted is not None and self._may_resume(interrupted.plan):
+            return self.restore_plan(interrupted.plan)
         if workflow is not None:
-            execution.round.space = execution.round.space.relaxed_for(workflow)
-            return PlanRecord(source="given", workflow=execution.round.space.check(workflow))
+            self._round.space = self._round.space.relaxed_for(workflow)
+            return PlanRecord(source="given", workflow=self._round.space.check(workflow))
         return None
 
-    def _unplanned(self, space: PlanSpace, decision: RoutingDecision | None) -> PlanRecord | None:
+    def _unplanned(self, decision: RoutingDecision | None) -> PlanRecord | None:
         """Returns the only allowed plan, the router's single call, or the learned workflow."""
-        if space.leaves_no_choice:
-            return PlanRecord(source="single", workflow=fallback_workflow(space, self._state.pool))
+        if self._round.space.leaves_no_choice:
+            return PlanRecord(source="single", workflow=fallback_workflow(self._round.space, self._round.pool))
         if decision is not None and decision.tier == "single":
             return PlanRecord(source="tier", workflow=single_step(decision.worker), tier=decision)
-        workflow = self._learned_workflow(space)
+        workflow = self._learned_workflow()
         return None if workflow is None else PlanRecord(source="learned", workflow=workflow, tier=decision)
 
-    def _learned_workflow(self, space: PlanSpace) -> Workflow | None:
+    def _learned_workflow(self) -> Workflow | None:
         """Returns the learned workflow for the request.
 
         `None` where the policy or the limits don't allow it, and for requests of other kinds that the planner may see.
@@ -117,7 +118,7 @@ class PlanSource:
             self._planned_because = "the request is unlike the questions of the learned workflows"
             return None
         workflow = state.selector.select(state.request)
-        violations = space.violations(workflow)
+        violations = self._round.space.violations(workflow)
         if violations:
             self._planned_because = f"the learned workflow is not allowed: {'; '.join(violations)}"
         return None if violations else workflow
@@ -137,102 +138,100 @@ class PlanSource:
         log.warning("%s has no plan for round %d, so %s: %s", state.id, state.number + 1, instead, reason)
         return record
 
-    def _route(self, space: PlanSpace) -> RoutingDecision | None:
+    def _route(self) -> RoutingDecision | None:
         """Classifies the request, if there is a router; overruled where its worker may not answer alone."""
-        if self._state.tiers is None or self._state.rounds or space.leaves_no_choice:
+        state, space = self._state, self._round.space
+        if state.tiers is None or state.rounds or space.leaves_no_choice:
             return None
-        decision = self._state.tiers.decide(self._state.request)
+        decision = state.tiers.decide(state.request)
         if decision.tier == "single" and (violations := space.violations(single_step(decision.worker))):
             return decision.model_copy(update={"tier": "conductor", "because": "; ".join(violations)})
         return decision
 
-    def _plan_request(self, execution: Execution) -> PlanRequest:
+    def _plan_request(self) -> PlanRequest:
         state = self._state
         return PlanRequest(
             run=state.context,
             conversation=state.request.messages,
-            space=state.planner.plannable(execution.round.space),
+            space=state.planner.plannable(self._round.space),
             cards=state.pool.cards,
             round_index=state.number,
             previous_rounds=collect_previous_rounds(state.rounds, state.allowed.first_space, state.planner.plan_form),
         )
 
-    def _announce(self, execution: Execution, record: PlanRecord) -> PlanRecord:
+    def _announce(self, record: PlanRecord) -> PlanRecord:
         """Applies the plan to the execution and emits it, with the reasons why parts of an old run were dropped."""
         state = self._state
         if state.dropped:
             record = record.model_copy(update={"errors": (*state.dropped, *record.errors)})
             state.dropped = []
-        if state.input_checks:
-            record = state.with_input_checks(record)
-        self.prepare(execution, record)
+        record = state.guard.move_record(record)
+        self.prepare(record)
         if state.context.has_listener:
             state.context.emit(WorkflowPlanned(round=state.number, plan=record))
         return record
 
-    def prepare(self, execution: Execution, record: PlanRecord) -> None:
+    def prepare(self, record: PlanRecord) -> None:
         """Decides whether the worker gets the bare conversation, and whether the answer is streamed."""
         is_unplanned = record.source in UNPLANNED
         is_last_round = self._state.number + 1 >= self._state.limits.rounds
-        execution.round.passthrough = is_unplanned and record.workflow is not None and len(record.workflow.steps) == 1
-        execution.round.stream = self._state.stream and (is_unplanned or is_last_round)
-        if execution.round.stream and self._state.context.all_guardrails:  # text that was sent can't be taken back
-            execution.round.stream = not checks_replies(self._state.context)
+        self._round.passthrough = is_unplanned and record.workflow is not None and len(record.workflow.steps) == 1
+        self._round.stream = self._state.stream and (is_unplanned or is_last_round)
+        if self._round.stream and self._state.context.all_guardrails:  # text that was sent can't be taken back
+            self._round.stream = not checks_replies(self._state.context)
 
     # -------------------------------------------------------------------------------- interrupted runs
 
-    def _restore(self, execution: Execution, record: PlanRecord, interrupted: Round | None) -> PlanRecord:
+    def _restore(self, record: PlanRecord, interrupted: Round | None) -> PlanRecord:
         """Emits a plan that was not planned now, with the finished steps of the interrupted round."""
         if interrupted is None:
-            return self._announce(execution, record)
+            return self._announce(record)
         state = self._state
-        restored = self.restore_results(record.workflow, interrupted.results, execution.round.space)
+        restored = self.restore_results(record.workflow, interrupted.results)
         state.dropped += restored.errors
-        record = self._announce(execution, record)
-        execution.restore(restored.results)
-        execution.abandoned_calls = restored.abandoned_calls
+        record = self._announce(record)
+        self._execution.restore(restored.results)
+        self._execution.abandoned_calls = restored.abandoned_calls
         for result in restored.results:
             state.context.emit(StepFinished(round=state.number, result=result))
         return record
 
-    def restore_results(
-        self, workflow: Workflow | None, results: Sequence[StepResult], space: PlanSpace
-    ) -> RestoredRound:
+    def restore_results(self, workflow: Workflow | None, results: Sequence[StepResult]) -> RestoredRound:
         """Selects the results of an earlier attempt at this round that are reused; the other steps run again."""
         if workflow is None:
             return RestoredRound((), (), ())
         last, run = len(workflow.steps) - 1, self._state.context
         missing = {result.index: missing_checks(run, result, is_last=result.index == last) for result in results}
         unchecked = {index: ", ".join(map(repr, names)) for index, names in missing.items() if names}
-        return restore_results(workflow, results, space, self._state.allowed, unchecked)
+        return restore_results(workflow, results, self._round.space, self._state.allowed, unchecked)
 
-    def _may_resume(self, record: PlanRecord, execution: Execution) -> bool:
+    def _may_resume(self, record: PlanRecord) -> bool:
         """Whether an interrupted run's plan is complete and still allowed; the caller's own is never replaced."""
         if not record.is_complete or record.source == "continuation":
             return False
         if record.workflow is None or record.source == "given":
             return True
-        violations = self._state.allowed.violations(record.workflow, execution.round.space)
+        violations = self._state.allowed.violations(record.workflow, self._round.space)
         if violations:
             self._state.dropped.append(f"the plan of the interrupted run is dropped: {'; '.join(violations)}")
         return not violations
 
-    def restore_plan(self, record: PlanRecord, execution: Execution) -> PlanRecord:
+    def restore_plan(self, record: PlanRecord) -> PlanRecord:
         """Returns a plan that was made before, if it is still allowed.
 
         Raises:
             WorkflowValidationError: it is not.
         """
-        allowed, continuation = self._state.allowed, self._state.request.continuation
+        continuation = self._state.request.continuation
         if record.source == "continuation" and continuation is not None:
             if reason := self._continuation_error(continuation):
                 raise WorkflowValidationError(f"tool calls of {continuation.worker!r} are not continued: {reason}")
-            return self._continuation(continuation, execution)
+            return self._continuation(continuation)
         if record.workflow is None:
             return record
         if record.source == "given":  # may replace a plan that the planner wrote, whose calls it then carries
-            execution.round.space = execution.round.space.relaxed_for(record.workflow)
-        violations = allowed.violations(record.workflow, execution.round.space)
+            self._round.space = self._round.space.relaxed_for(record.workflow)
+        violations = self._state.allowed.violations(record.workflow, self._round.space)
         if violations:
             raise WorkflowValidationError(*violations)
         return record
@@ -242,9 +241,9 @@ class PlanSource:
         denied = state.allowed.continuation_error(continuation, state.space())
         return denied or subject_error(state.request, continuation)
 
-    def _continuation(self, continuation: Continuation, execution: Execution) -> PlanRecord:
+    def _continuation(self, continuation: Continuation) -> PlanRecord:
         """Returns a plan of one step: the worker that made the tool calls gets their results."""
-        context = execution.round
+        context = self._round
         if context.space.forbidden_flows:  # the prompt holds replies that another worker might not be allowed to read
             context.space = context.space.model_copy(update={"allowed": frozenset({continuation.worker})})
         context.continued = continuation.model_copy(update={"subject": digest_subject(context.request)})

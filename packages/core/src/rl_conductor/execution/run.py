@@ -24,11 +24,6 @@ from rl_conductor.workflow.workflow import Workflow
 class Run(RunState):
     """Plans and executes rounds until there is an answer."""
 
-    @property
-    def plans(self) -> PlanSource:
-        """The source of the run's plans; not stored, because a cycle of references would delay freeing the run."""
-        return PlanSource(self)
-
     async def run(self, workflow: Workflow | None = None) -> Trace:
         """Returns the finished trace; with a `workflow`, the first round runs that instead of planning.
 
@@ -79,7 +74,8 @@ class Run(RunState):
         """Runs one round and adds it to the trace, however it ends."""
         execution = self.execution()
         try:
-            async with aclosing(self.plans.stream(execution, workflow=workflow, interrupted=interrupted)) as plan:
+            source = PlanSource(self, execution)
+            async with aclosing(source.stream(workflow=workflow, interrupted=interrupted)) as plan:
                 await execution.run(plan)
         finally:
             self.streamed_text = execution.round.streamed_text
@@ -100,7 +96,7 @@ class Run(RunState):
             if self.context.guardrails:
                 await self.check_input()
             execution = self.execution()
-            return await read_plan(self.plans.stream(execution))
+            return await read_plan(PlanSource(self, execution).stream())
         except GuardrailError as error:
             raise run_error(self.finish(str(error))) from None
         except asyncio.CancelledError:
@@ -111,9 +107,9 @@ class Run(RunState):
 
     def finish(self, interruption: str | None = None) -> Trace:
         """Ends the run: reports its usage, emits `Finished`, and returns the trace."""
-        if self.input_checks or self.input_calls:
+        if self.guard.has_record:
             plan = PlanRecord(source="planner", errors=(interruption,) if interruption else ())
-            self.rounds.append(Round(plan=self.with_input_checks(plan)))
+            self.rounds.append(Round(plan=self.guard.move_record(plan)))
         trace = self.trace(interruption)
         report_run(trace, self.context.began)
         if trace.answer is not None and trace.answer.source == "evidence":

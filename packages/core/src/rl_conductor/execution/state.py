@@ -17,20 +17,17 @@ from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.execution.answer import list_failures, select_answer, to_completion
 from rl_conductor.execution.continuation import without_continuation
 from rl_conductor.execution.executor import Execution
-from rl_conductor.execution.guarding import answer_block, check_request, checks_answer, withheld_request
+from rl_conductor.execution.guarding import RequestGuard, answer_block, checks_answer
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.observers import RunInfo
 from rl_conductor.trace.trace import (
     Answer,
-    Call,
     PlannerSetup,
-    PlanRecord,
     Round,
     Setup,
     Trace,
@@ -66,20 +63,12 @@ class RunState:
     dropped: list[str] = field(default_factory=list)
     """Why parts of an interrupted run are not reused; recorded as errors of the next plan."""
 
-    input_calls: list[Call] = field(default_factory=list)
-    """Calls of guardrails that check the request; they become calls of the next plan."""
-    input_checks: list[GuardrailCheck] = field(default_factory=list)
-    """Their results; they become part of the next plan's record."""
-    is_checked: bool = False
-    """Whether the guardrails have checked the request."""
-    _unchecked: Request | None = None
-    """The caller's request, before it is checked."""
-
     def __post_init__(self) -> None:
         self.limits = self.context.limits
         self.hedges = Hedges(self.limits.hedges)
         self.id = f"run-{secrets.token_hex(8)}"
         self.created = datetime.now(UTC)
+        self.guard = RequestGuard(self.request)
         self.context.charge_previous(call for round_ in self.previous_rounds for call in round_.calls)
         self.rounds.extend(self.previous_rounds)
         if self.planner.domain is not None and self.request.messages:
@@ -118,19 +107,11 @@ class RunState:
             GuardrailError: a guardrail refused the request, or failed.
             PolicyError: a guardrail's model may not read the request.
         """
-        if self.is_checked:
+        if self.guard.is_done:
             return
         self.check_guardrail_access()
-        request = self._unchecked = self._unchecked or self.request
-        self.request = withheld_request(request)
-        self.request = await check_request(self.context, request, self.input_calls, self.input_checks)
-        self.is_checked = True
-
-    def with_input_checks(self, record: PlanRecord) -> PlanRecord:
-        """Moves the checks of the request, and their calls, to a plan's record."""
-        calls, checks = (*self.input_calls, *record.calls), (*self.input_checks, *record.checks)
-        self.input_calls, self.input_checks = [], []
-        return record.model_copy(update={"calls": calls, "checks": checks})
+        self.request = self.guard.withheld
+        self.request = await self.guard.check(self.context)
 
     def execution(self) -> Execution:
         """Returns the current round's execution, with no step started."""

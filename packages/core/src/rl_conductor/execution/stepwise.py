@@ -15,6 +15,7 @@ from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError, GuardrailError, WorkflowValidationError
 from rl_conductor.execution.answer import raise_if_unanswered, run_error
 from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.plan_source import PlanSource
 from rl_conductor.execution.run import Run
 from rl_conductor.trace.events import Event, Listener, WorkflowPlanned, ignore
 from rl_conductor.trace.observers import RunInfo, observe_run
@@ -34,7 +35,7 @@ class Stepwise:
         self._charged: set[int] = set()
         self._checking = PerLoop(asyncio.Lock)
         run.allowed.check_history(run.previous_rounds)
-        self.plan = run.plans.restore_plan(plan, run.execution())
+        self.plan = PlanSource(run, run.execution()).restore_plan(plan)
         """The plan as it runs."""
         if self.plan.workflow is None:
             raise ConfigError("this plan accepts the answer of the round before, so it has no steps to run")
@@ -80,7 +81,7 @@ class Stepwise:
                 await self._run.check_input()
             except GuardrailError as error:
                 raise run_error(self._run.finish(str(error))) from None
-            self.plan = self._run.with_input_checks(self.plan)
+            self.plan = self._run.guard.move_record(self.plan)
 
     def finish(self, results: Collection[StepResult]) -> Trace:
         """Returns the trace of the whole run, given the results of all steps that the answer depends on.
@@ -90,7 +91,7 @@ class Stepwise:
             WorkflowValidationError: the policy does not allow one of the results.
             RunError: there is no answer; `error.trace` says why and how much the run cost.
         """
-        if self._run.context.guardrails and not self._run.is_checked:
+        if self._run.context.guardrails and not self._run.guard.is_done:
             raise ConfigError("the guardrails have not checked the question in this process; await check_input() first")
         self._set_results(results)
         with self._observe(lambda: self._round_info) as self._run.context.emit:
@@ -133,10 +134,10 @@ class Stepwise:
 
     def _restore(self, results: Collection[StepResult]) -> Execution:
         execution = self._run.execution()
-        plans = self._run.plans
-        plans.restore_plan(self.plan, execution)
-        plans.prepare(execution, self.plan)
-        errors = plans.restore_results(self.workflow, tuple(results), execution.round.space).errors
+        source = PlanSource(self._run, execution)
+        source.restore_plan(self.plan)
+        source.prepare(self.plan)
+        errors = source.restore_results(self.workflow, tuple(results)).errors
         if errors:
             raise WorkflowValidationError(*errors)
         execution.restore(results)
