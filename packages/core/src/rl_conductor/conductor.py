@@ -24,7 +24,7 @@ from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all, warn_of_lookalikes
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener, ignore
-from rl_conductor.trace.observers import RunInfo, observe_run
+from rl_conductor.trace.observers import observe_run
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 from rl_conductor.workflow.limits import Limits
@@ -239,7 +239,7 @@ class Conductor:
         run.allowed.check_history(previous_rounds)
         calls = rejected.calls if rejected else ()
         run.context.charge_previous(calls)
-        with observe_run(lambda: self._run_info(run), run.context.emit) as run.context.emit:
+        with observe_run(run.info, run.context.emit) as run.context.emit:
             record = await run.plan()
         return record.model_copy(update={"calls": (*calls, *record.calls)})
 
@@ -273,7 +273,7 @@ class Conductor:
         run = self._create_run(to_request(question), policy, limits, on_event or ignore, previous_rounds)
         run.stream = stream
         record = plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan)
-        return Stepwise(run, record, lambda: self._run_info(run))
+        return Stepwise(run, record)
 
     async def run(
         self,
@@ -311,7 +311,7 @@ class Conductor:
         check_resumed(workflow, resume)
         run = self._create_run(to_request(question), policy, limits, on_event or ignore, resume)
         run.stream, run.id = stream, run_id or run.id
-        with observe_run(lambda: self._run_info(run), run.context.emit) as run.context.emit:
+        with observe_run(run.info, run.context.emit) as run.context.emit:
             return await run.run(workflow)
 
     def run_sync(
@@ -370,9 +370,6 @@ class Conductor:
             finally:
                 self._closing = False
 
-    def _run_info(self, run: Run) -> RunInfo:
-        return run.info(self.name.partition(":")[2])
-
     def _create_run(
         self,
         request: Request,
@@ -394,6 +391,7 @@ class Conductor:
             request=request,
             policy=policy,
             access=self.access,
+            conductor=self.name.partition(":")[2],
             tiers=self.tiers,
             selector=self.selector,
             previous_rounds=previous_rounds,

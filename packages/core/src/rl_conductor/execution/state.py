@@ -49,6 +49,8 @@ class RunState:
     request: Request
     policy: Policy
     access: AccessMode = "binary"
+    conductor: str = "conductor"
+    """The conductor's name."""
     stream: bool = False
     """Pass the answer on while it is generated, if it is certain to be the answer."""
     tiers: Router | None = None
@@ -80,11 +82,11 @@ class RunState:
             self.planner_because = f"the request is unlike the questions that {self.planner.model.name} was trained on"
             self.planner = planner
 
-    def info(self, conductor: str) -> RunInfo:
-        """Describes the run to observers; `conductor` is the conductor's name."""
+    def info(self) -> RunInfo:
+        """Describes the run to observers."""
         return RunInfo(
             id=self.id,
-            conductor=conductor,
+            conductor=self.conductor,
             planner=self.planner.model.name,
             workers={worker.name: worker.model.name for worker in self.pool.values()},
             elapsed=self.context.elapsed(),

@@ -26,12 +26,11 @@ from rl_conductor.workflow.workflow import Workflow
 class Stepwise:
     """Runs the steps of one plan on request; they may run in parallel, on one event loop."""
 
-    def __init__(self, run: Run, plan: PlanRecord, run_info: Callable[[], RunInfo]) -> None:
+    def __init__(self, run: Run, plan: PlanRecord) -> None:
         self._run = run
         self._listener = run.context.emit
-        self._run_info = run_info
         ends = (call.started + call.seconds for round_ in run.previous_rounds for call in round_.calls)
-        self._round_info = replace(run_info(), elapsed=max(ends, default=0.0))
+        self._round_info = replace(run.info(), elapsed=max(ends, default=0.0))
         self._charged: set[int] = set()
         self._checking = PerLoop(asyncio.Lock)
         run.allowed.check_history(run.previous_rounds)
@@ -63,7 +62,7 @@ class Stepwise:
         self._charge(results)
         execution = self._restore(results)
         self._charged.add(index)
-        with self._observe(self._run_info) as emit:
+        with self._observe(self._run.info) as emit:
             execution.round.run = self._run.context.with_listener(emit)
             return await execution.run_step(self.workflow, index)
 
