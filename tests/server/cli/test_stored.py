@@ -47,6 +47,10 @@ def kept(url: str) -> str:
     return url
 
 
+def read_lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines()
+
+
 def test_runs_are_listed_newest_first(cli: Cli, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     output = cli("runs", "--store", kept).stdout.splitlines()
@@ -94,6 +98,8 @@ def test_options_filter_the_runs(cli: Cli, kept: str, options: tuple[str, ...], 
     [
         (("--text", "x" * 60_000), "--text: write at most 1000 characters"),
         (("-n", "9" * 20), "less than or equal to 1000000"),
+        (("--export", "runs.jsonl", "--json"), "--json and --export don't go together"),
+        (("export",), "unexpected extra argument(s) (export)"),
     ],
 )
 def test_options_beyond_what_a_store_accepts_are_explained(
@@ -103,33 +109,41 @@ def test_options_beyond_what_a_store_accepts_are_explained(
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 
 
-def test_finished_runs_are_exported_as_traces(cli: Cli, kept: str) -> None:
-    result = cli("runs", "export", "--store", kept)
+def test_finished_runs_are_exported_as_traces(cli: Cli, kept: str, tmp_path: Path) -> None:
+    result = cli("runs", "--export", str(tmp_path / "runs.jsonl"), "--store", kept)
 
-    assert [Trace.model_validate_json(line).id for line in result.stdout.splitlines()] == ["run-1", "run-1"]
-    assert "exported 2 traces" in result.stderr
+    assert [Trace.model_validate_json(line).id for line in read_lines(tmp_path / "runs.jsonl")] == ["run-1", "run-1"]
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "exported 2 traces\n")
 
 
-def test_an_export_carries_feedback_and_is_otherwise_unchanged(cli: Cli, kept: str) -> None:
-    before = cli("runs", "export", "--store", kept).stdout.splitlines()
+def test_an_export_carries_feedback_and_is_otherwise_unchanged(cli: Cli, kept: str, tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    cli("runs", "--export", str(file), "--store", kept)
+    before = read_lines(file)
     rating = Feedback(author="red", score=1, comment="Good.", updated=datetime(2026, 11, 1, tzinfo=UTC))
 
     async def rate(store: Store) -> None:
         await store.feedback.put("run-1", rating)
 
     keep(kept, rate)
-    after = [json.loads(line) for line in cli("runs", "export", "--store", kept).stdout.splitlines()]
+    cli("runs", "--export", str(file), "--store", kept)
+    after = [json.loads(line) for line in read_lines(file)]
     assert after[1].pop("feedback") == [rating.model_dump(mode="json")]
     assert after == [json.loads(line) for line in before]
-    assert "exported 1 trace" in cli("runs", "export", "--store", kept, "--feedback", "positive").stderr
+    positive = cli("runs", "--feedback", "positive", "--export", str(file), "--store", kept)
+    assert "exported 1 trace" in positive.stderr
     assert [row["id"] for row in json.loads(cli("runs", "--store", kept, "--feedback", "none", "--json").stdout)] == [
         "run-3",
         "run-2",
     ]
 
 
-def test_an_export_takes_the_filters_of_the_list(cli: Cli, kept: str) -> None:
-    assert "exported 0 traces" in cli("runs", "export", "--store", kept, "--key", "nobody").stderr
+@pytest.mark.parametrize(("key", "expected"), [("red", "exported 1 trace\n"), ("nobody", "exported 0 traces\n")])
+def test_an_export_takes_the_filters_of_the_list(cli: Cli, kept: str, tmp_path: Path, key: str, expected: str) -> None:
+    file = str(tmp_path / "runs.jsonl")
+    before, after = (("--key", key), ("--export", file)), (("--export", file), ("--key", key))
+    for first, second in (before, after):
+        assert cli("runs", "--store", kept, *first, *second).stderr == expected
 
 
 def test_an_empty_list_is_reported_on_stderr(cli: Cli, kept: str) -> None:

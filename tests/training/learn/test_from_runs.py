@@ -87,7 +87,7 @@ def production(count: int = 10, first: int = 0, *, rated: bool = True) -> list[T
 
 
 def export(path: Path, traces: Sequence[Trace]) -> Path:
-    """Writes the traces as `runs export` does."""
+    """Writes the traces as `runs --export` does."""
     path.write_text("".join(f"{trace.model_dump_json()}\n" for trace in traces))
     return path
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from functools import partial
+from pathlib import Path
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -13,13 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, counted, seconds
+from rl_conductor._internal.io import open_for_writing
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
+from rl_conductor.cli.usage_hints import HintingCommand
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.store import FeedbackFilter, RunRow, Search, Store
+from rl_conductor_server.store.models import Status
 
-STATUS_MARKS = {
+STATUS_MARKS: dict[Status, tuple[str, str]] = {
     "done": ("✓", "green"),
     "failed": ("✗", "bold red"),
     "cancelled": ("–", "dim"),
@@ -28,6 +33,8 @@ STATUS_MARKS = {
 PANEL = "Filters"
 MAX_RUNS = 1_000_000
 """Maximum number of runs that are listed or exported at once."""
+LISTED_RUNS = 20
+EXPORTED_RUNS = 20_000
 WIDE = 100
 """Width of a terminal, in columns, from which the list has the model and the key."""
 
@@ -36,7 +43,7 @@ TextOption = Annotated[
     typer.Option("--text", metavar="TEXT", help="Text in the question or in the answer.", rich_help_panel=PANEL),
 ]
 StatusOption = Annotated[
-    Literal["running", "done", "failed", "cancelled"] | None,
+    Status | None,
     typer.Option("--status", help="Only runs with this status.", rich_help_panel=PANEL),
 ]
 ModelOption = Annotated[
@@ -74,20 +81,29 @@ FeedbackOption = Annotated[
     typer.Option("--feedback", help="Only runs with a positive or a negative score, or none.", rich_help_panel=PANEL),
 ]
 LimitOption = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--most", "-n", min=1, max=MAX_RUNS, metavar="N", help="Maximum number of runs.", rich_help_panel=PANEL
+        "--limit",
+        "-n",
+        min=1,
+        max=MAX_RUNS,
+        metavar="N",
+        help=f"Maximum number of runs: by default {LISTED_RUNS}, with --export {EXPORTED_RUNS:,}.",
+        rich_help_panel=PANEL,
     ),
+]
+ExportOption = Annotated[
+    Path | None,
+    typer.Option("--export", metavar="FILE", help="Write the traces of the runs that have ended to a file (JSONL)."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the runs as JSON, and nothing else.")]
 
 
-app = typer.Typer(invoke_without_command=True, add_completion=False)
+app = typer.Typer(add_completion=False)
 
 
-@app.callback()
+@app.command(cls=HintingCommand)
 def runs(
-    ctx: typer.Context,
     *,
     text: TextOption = None,
     status: StatusOption = None,
@@ -100,31 +116,36 @@ def runs(
     since: SinceOption = None,
     before: BeforeOption = None,
     feedback: FeedbackOption = None,
-    limit: LimitOption = 20,
+    limit: LimitOption = None,
+    export: ExportOption = None,
     as_json: JsonOption = False,
     store: store_options.StoreOption = None,
     config: store_options.ConfigOption = None,
 ) -> None:
-    """List the runs of a server, newest first.
+    """List the runs of a server, newest first, or export their traces.
+
+    An export has one trace per line. Runs without a stored trace are left out. A trace with feedback has it in the
+    field 'feedback'. 'learn --from-runs FILE' and 'calibrate --runs FILE' learn from such a file.
 
     \b
     Examples:
       rl-conductor runs
       rl-conductor runs --status failed --since 2026-11-01
       rl-conductor runs --config conductor.toml --key team-a --json
-      rl-conductor runs export --since 2026-11-01 > runs.jsonl
+      rl-conductor runs --feedback positive --export liked.jsonl
     """
-    if ctx.invoked_subcommand is not None:
-        return
+    if export is not None and as_json:
+        raise ConfigError("--json and --export don't go together; an export is JSON")
     client = {"key": key, "user": user, "metadata": metadata, "session": session}
     search = _search(
         text=text, status=status, model=model, worker=worker, since=since, before=before, feedback=feedback, **client
     )
-
-    async def load(opened: Store) -> Sequence[RunRow]:
-        return await opened.list_runs(search, limit=limit)
-
-    rows = store_options.with_store(store, config, load)
+    if export is not None:
+        work = partial(_export, search, limit or EXPORTED_RUNS, export)
+        exported = store_options.with_store(store, config, work)
+        console.note(console.stderr(), f"exported {counted(exported, 'trace')}")
+        return
+    rows = store_options.with_store(store, config, lambda opened: opened.list_runs(search, limit=limit or LISTED_RUNS))
     if as_json:
         console.write_json(json.dumps([row.model_dump(mode="json") for row in rows], indent=2))
     elif rows:
@@ -134,52 +155,17 @@ def runs(
         console.note(console.stderr(), "no matching runs")
 
 
-@app.command()
-def export(
-    *,
-    text: TextOption = None,
-    status: StatusOption = None,
-    model: ModelOption = None,
-    worker: WorkerOption = None,
-    key: KeyOption = None,
-    user: UserOption = None,
-    metadata: MetadataOption = None,
-    session: SessionOption = None,
-    since: SinceOption = None,
-    before: BeforeOption = None,
-    feedback: FeedbackOption = None,
-    limit: LimitOption = 20_000,
-    store: store_options.StoreOption = None,
-    config: store_options.ConfigOption = None,
-) -> None:
-    """Write the traces of runs that have ended to standard output, one JSON object per line, newest first.
-
-    Runs without a stored trace are left out. A trace with feedback has it in the field 'feedback'. 'learn --from-runs
-    FILE' and 'calibrate --runs FILE' learn from such a file.
-
-    \b
-    Examples:
-      rl-conductor runs export > runs.jsonl
-      rl-conductor runs export --since 2026-11-01 --status done --config conductor.toml > runs.jsonl
-      rl-conductor runs export --feedback positive > liked.jsonl
-    """
-    client = {"key": key, "user": user, "metadata": metadata, "session": session}
-    search = _search(
-        text=text, status=status, model=model, worker=worker, since=since, before=before, feedback=feedback, **client
-    )
-
-    async def write_traces(opened: Store) -> int:
-        exported = 0
-        for row in await opened.list_runs(search, limit=limit):
-            trace = await opened.get_trace(row.id)
+async def _export(search: Search, limit: int, path: Path, store: Store) -> int:
+    """Write the traces and return their number."""
+    exported = 0
+    with open_for_writing(path) as write:
+        for row in await store.list_runs(search, limit=limit):
+            trace = await store.get_trace(row.id)
             if trace is not None:
-                feedback_list = tuple(await opened.feedback.list(row.id))
-                console.write_json(trace.model_copy(update={"feedback": feedback_list}).model_dump_json())
+                feedback = tuple(await store.feedback.list(row.id))
+                write(trace.model_copy(update={"feedback": feedback}).model_dump_json())
                 exported += 1
-        return exported
-
-    exported = store_options.with_store(store, config, write_traces)
-    console.note(console.stderr(), f"exported {counted(exported, 'trace')}")
+    return exported
 
 
 def _search(*, since: datetime | None, before: datetime | None, **fields: str | None) -> Search:

@@ -22,7 +22,7 @@ from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.service import DAY, HOUR
 from rl_conductor_server.store import FeedbackFilter, Search
-from rl_conductor_server.store.models import SpendingGroup
+from rl_conductor_server.store.models import SpendingGroup, Status
 from rl_conductor_server.web.charts import Chart, Measure
 from rl_conductor_server.web.comparison import compare_runs
 from rl_conductor_server.web.feed import change_events
@@ -40,8 +40,6 @@ ASSETS = {path.name: path for path in (Path(__file__).parent / "assets").iterdir
 PAGE_SIZE = 30
 MAX_TURNS = 200
 PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days", 90: "90 days"}
-OUTCOMES = ("running", "done", "failed", "cancelled")
-FEEDBACK = get_args(FeedbackFilter)
 
 router = page_router()
 router.include_router(sessions)
@@ -66,8 +64,8 @@ async def list_runs(http: Request, visitor: SignedIn) -> Response:
         workers=[name for name in await service.store.list_workers() if name] if visitor.is_admin else [],
         models=[model.name for model in visitor.service.catalog],
         keys=[key.name for key in service.keys if visitor.key in (None, key.name)],
-        outcomes=OUTCOMES,
-        feedback=FEEDBACK,
+        statuses=get_args(Status),
+        feedback=get_args(FeedbackFilter),
         visitor=visitor,
     )
 

@@ -90,7 +90,7 @@ FromRunsOption = Annotated[
     typer.Option(
         "--from-runs",
         metavar="FILE",
-        help="Learn from runs exported with 'rl-conductor runs export' instead of a TASK.",
+        help="Learn from runs exported with 'rl-conductor runs --export FILE' instead of a TASK.",
         rich_help_panel=FROM_RUNS,
     ),
 ]

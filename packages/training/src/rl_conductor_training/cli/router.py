@@ -61,7 +61,7 @@ RunsOption = Annotated[
     typer.Option(
         "--runs",
         metavar="FILE",
-        help="Train the router on runs exported with 'rl-conductor runs export'.",
+        help="Train the router on runs exported with 'rl-conductor runs --export FILE'.",
         rich_help_panel=PANEL,
     ),
 ]

@@ -62,7 +62,7 @@ async def learn_from_runs(
 ) -> LearnRecord | FeedbackRecord:
     """Learns a conductor from runs of a server, and writes it to a folder that `Conductor.load` reads.
 
-    `path` is a file that `rl-conductor runs export` wrote, and `judge` a model that scores the answers of other
+    `path` is a file that `rl-conductor runs --export` wrote, and `judge` a model that scores the answers of other
     workflows; without one, no worker is called. Only feedback by `feedback_key` counts, if there is one. `update` adds
     the runs to those that the folder was learned from, and goes on from its experience. `on_counts` is called with a
     line that says what became of the runs. The other arguments are those of `learn`.

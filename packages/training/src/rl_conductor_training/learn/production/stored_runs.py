@@ -114,7 +114,7 @@ class StoredRuns:
 
 
 def read_stored_runs(path: Path, *, feedback_key: str | None = None) -> StoredRuns:
-    """Reads a file that `rl-conductor runs export` wrote.
+    """Reads a file that `rl-conductor runs --export` wrote.
 
     Args:
         path: one trace per line.
@@ -126,11 +126,11 @@ def read_stored_runs(path: Path, *, feedback_key: str | None = None) -> StoredRu
     try:
         traces = read_lines(path, Trace)
     except ConfigError as error:
-        hint = "write one with rl-conductor runs export; a file of questions is a TASK"
+        hint = "write one with rl-conductor runs --export FILE; a file of questions is a TASK"
         raise ConfigError(f"{str(path)!r} is not a file of runs: {error}; {hint}") from error
     runs = {trace.id: stored_run(trace, feedback_key) for trace in traces}
     if not runs:
-        raise ConfigError(f"{str(path)!r} contains no runs; write one with rl-conductor runs export > {path.name}")
+        raise ConfigError(f"{str(path)!r} contains no runs; write one with rl-conductor runs --export {path.name}")
     counts = Counter(run.outcome for run in runs.values())
     usable = tuple(run for run in runs.values() if run.outcome not in (ATTACHMENTS, LONG))
     return StoredRuns(usable, counts)
