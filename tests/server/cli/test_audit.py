@@ -186,6 +186,11 @@ def test_an_empty_record_has_a_head(cli: Cli, tmp_path: Path) -> None:
     [
         ((), "nothing to do; give a RUN, --verify"),
         (("run-9",), "no record of run 'run-9': it has not ended"),
+        (("run-1", "--export", "one.jsonl"), "RUN and --export don't go together"),
+        (("run-1", "--verify-file", "all.jsonl"), "--verify-file and RUN don't go together"),
+        (("--export", "new.jsonl", "--verify-file", "all.jsonl"), "--verify-file and --export don't go together"),
+        (("--verify-file", "all.jsonl", "--json"), "--verify-file and --json don't go together"),
+        (("--verify", "--json"), "--json prints the records of one run; give a RUN"),
         (("--verify-file", "/no/such/file"), "can't read"),
         (("--export", "/no/such/folder/file"), "can't write"),
         (("--export", "/dev/full"), "can't write '/dev/full': No space left"),

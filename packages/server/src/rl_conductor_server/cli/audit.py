@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,13 +65,23 @@ def audit(
       rl-conductor audit --verify-file audit.jsonl --head 9b2f...
     """
     if verify_file is not None:
+        _reject_options("--verify-file", {"RUN": run, "--export": export, "--json": as_json})
         _report_chain(_read_file(verify_file), head)
     elif run is not None:
+        _reject_options("RUN", {"--export": export})
         _audit_run(run, verify=verify, as_json=as_json, head=head, store=store, config=config)
+    elif as_json:
+        raise ConfigError("--json prints the records of one run; give a RUN")
     elif verify or export or head:
         _report_chain(_read_store(store, config, export), head)
     else:
         raise ConfigError("nothing to do; give a RUN, --verify, --export FILE or --verify-file FILE")
+
+
+def _reject_options(chosen: str, others: Mapping[str, object]) -> None:
+    for name, value in others.items():
+        if value:
+            raise ConfigError(f"{chosen} and {name} don't go together")
 
 
 def _read_file(file: Path) -> Chain:
