@@ -20,6 +20,7 @@ from rl_conductor_server.experiments.sampling import sample_unit
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import Search, Store
+from rl_conductor_server.store.models import USER_LABELS
 from server.conftest import At, Serve, served, until
 from server.routes import ASK, CENT, conducting, found_in_metrics, pairs, prefers, route
 from server.upstream import Vendor, vendor
@@ -136,6 +137,20 @@ def test_the_sample_unit_depends_on_key_user_and_first_message() -> None:
     assert sample_unit("red", parsed) == sample_unit("red", changed)
     assert sample_unit("red", parsed) != sample_unit("blue", parsed)
     assert sample_unit("red", parsed.model_copy(update={"labels": {"user": "ann"}})) != sample_unit("red", parsed)
+
+
+@pytest.mark.parametrize("label", USER_LABELS)
+def test_every_label_that_names_a_user_keeps_them_in_one_arm(label: str) -> None:
+    units = {
+        sample_unit(
+            "red",
+            ParsedRequest(
+                model="assistant", request=Request(messages=(Message.user(question),)), labels={label: "ann"}
+            ),
+        )
+        for question in ("What is 17 * 23?", "And 17 * 24?")
+    }
+    assert units == {"red user ann"}
 
 
 async def test_a_tripped_guard_rolls_the_canary_back_and_logs_why(

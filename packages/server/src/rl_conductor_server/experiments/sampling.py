@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from rl_conductor_server.protocol import ParsedRequest
-
-USER_LABELS = ("safety_identifier", "user")
-"""Request labels that identify the end user."""
+from rl_conductor_server.store.models import end_users
 
 
 def sample_unit(account: str, parsed: ParsedRequest) -> str:
@@ -15,9 +13,8 @@ def sample_unit(account: str, parsed: ParsedRequest) -> str:
 
     A conversation is identified by its first user message.
     """
-    user = next((parsed.labels[name] for name in USER_LABELS if name in parsed.labels), None)
-    if user is not None:
-        return f"{account} user {user}"
+    if users := end_users(parsed.labels):
+        return f"{account} user {users[0]}"
     first = next((turn.model_dump_json() for turn in parsed.request.messages if turn.role == "user"), "")
     return f"{account} conversation {first}"
 

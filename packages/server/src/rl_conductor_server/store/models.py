@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Literal
 
@@ -17,8 +18,8 @@ SERVER_GONE = "the server that ran it is gone"
 """Prefix of the error of a run whose lease expired."""
 INTERNAL_APIS = ("shadow", "judge", "replay")
 """The `api` of runs that no client requested."""
-USER_LABELS = ("user", "safety_identifier", "user_id", "user_email")
-"""Labels by which clients name their end users."""
+USER_LABELS = ("safety_identifier", "user", "user_id", "user_email")
+"""Labels by which clients name their end user, the one that identifies them best first."""
 Arm = Literal["incumbent", "conductor"]
 """The two arms of an experiment: `incumbent` is the baseline, the model in use before; `conductor` may replace it."""
 PairVerdict = Literal["win", "tie", "loss"]
@@ -29,6 +30,11 @@ SearchText = Annotated[str, Field(max_length=1_000)]
 """What is searched for; SQLite accepts no pattern of more than 50,000 characters."""
 SpendingGroup = Literal["worker", "model", "key"]
 """The columns by which spending can be grouped."""
+
+
+def end_users(labels: Mapping[str, str]) -> list[str]:
+    """Returns the names of the end user in a client's metadata, the one that identifies them best first."""
+    return list(dict.fromkeys(name for label in USER_LABELS if (name := labels.get(label))))
 
 
 class NewRun(Value):
@@ -63,9 +69,9 @@ class NewRun(Value):
     """Groups the runs of one conversation; the first run of a chain of responses has none, but gives its id to it."""
 
     @property
-    def users(self) -> frozenset[str]:
-        """The end users whom the client named, in lower case."""
-        return frozenset(name.lower() for label in USER_LABELS if (name := self.labels.get(label)))
+    def users(self) -> list[str]:
+        """The names that the client gave of the end user."""
+        return end_users(self.labels)
 
 
 class RunRow(NewRun):

@@ -202,8 +202,9 @@ def charge_values(charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]
 
 
 def user_rows(run: NewRun) -> list[dict[str, Any]]:
-    """Return the rows of `users` of a run."""
-    return [{"run": run.id, "name": name, "created": run.created} for name in sorted(run.users)]
+    """Return the rows of `users` of a run; searches ignore case."""
+    names = sorted({name.lower() for name in run.users})
+    return [{"run": run.id, "name": name, "created": run.created} for name in names]
 
 
 def worker_usage_rows(run: str, created: float, calls: Iterable[Call]) -> list[dict[str, Any]]:
