@@ -116,6 +116,8 @@ def test_all_apis_report_the_same_totals(run: tuple[Trace, list[Usage]]) -> None
     assert (
         chat["completion_tokens"] == responses["output_tokens"] == messages["output_tokens"] == expected.output_tokens
     )
+    writes = responses["input_tokens_details"]["cache_write_tokens"]
+    assert writes == messages["cache_creation_input_tokens"] == expected.cache_write_tokens
     assert chat["total_tokens"] == expected.total_tokens
     orchestration = results.orchestration
     assert 0 <= orchestration.output_tokens <= expected.output_tokens

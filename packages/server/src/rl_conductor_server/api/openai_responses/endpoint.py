@@ -272,7 +272,7 @@ def format_usage(results: Results) -> dict[str, Any]:
         "total_tokens": usage.total_tokens,
         "input_tokens_details": {
             "cached_tokens": usage.cached_tokens,
-            "cache_write_tokens": 0,
+            "cache_write_tokens": usage.cache_write_tokens,
             "orchestration_tokens": orchestration.input_tokens,
         },
         "output_tokens_details": {
