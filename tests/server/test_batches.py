@@ -335,6 +335,8 @@ async def test_uploads_are_limited_and_checked(serve: Serve) -> None:
     await client.batches.create(**request)
     with pytest.raises(openai.RateLimitError, match="1 batches that have not ended"):
         await client.batches.create(**request)
+    with pytest.raises(openai.BadRequestError, match="at most 64 characters"):
+        await client.batches.create(**request | {"metadata": {"x" * 65: "y"}})
     with pytest.raises(openai.BadRequestError, match="endpoint"):
         await client.batches.create(**request | {"endpoint": "/v1/embeddings"})
 

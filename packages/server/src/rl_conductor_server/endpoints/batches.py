@@ -7,13 +7,13 @@ import secrets
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
 from rl_conductor_server.batches.input_file import Endpoint, read_items
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.endpoints.files import find_file, list_body
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
+from rl_conductor_server.protocol import Metadata
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import StoredBatch
@@ -23,7 +23,6 @@ router = APIRouter(prefix="/v1/batches")
 
 WINDOW_SECONDS = 24 * 3_600
 MAX_BODY_BYTES = 32 * 2**10
-MetadataText = Annotated[str, Field(max_length=512)]
 
 
 class CreateBatchBody(Body):
@@ -32,7 +31,7 @@ class CreateBatchBody(Body):
     input_file_id: str
     endpoint: Endpoint
     completion_window: Literal["24h"]
-    metadata: dict[MetadataText, MetadataText] | None = Field(default=None, max_length=16)
+    metadata: Metadata | None = None
 
 
 @router.post("", openapi_extra=json_body(CreateBatchBody))
