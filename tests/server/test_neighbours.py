@@ -115,7 +115,10 @@ async def test_runs_that_go_on_without_their_client_take_room_until_they_end(ser
 
 async def test_stored_values_take_room_while_their_client_reads_them(serve: Serve) -> None:
     long = "x" * MORE_THAN_SOCKETS_HOLD
-    at = await serve(intake={"total_body_bytes": 10_000_000, "client_seconds": 0.4})
+    intake = {"total_body_bytes": 10_000_000, "client_seconds": 0.4}
+    at = await serve(intake=intake, admin_sha256=hash_key("key-of-root"))
+    session = (await at.http.post("/sign-in", data={"key": "key-of-root"}, headers={"origin": at.url})).headers
+    cookie = session["set-cookie"].partition(";")[0]
     client = at.openai()
     made = await client.conversations.create()
     added = await client.conversations.items.create(made.id, items=[{"role": "user", "content": long}] * 2)
@@ -123,9 +126,11 @@ async def test_stored_values_take_room_while_their_client_reads_them(serve: Serv
     run = f"run-{response.id.removeprefix('resp_')}"
     items = f"/v1/conversations/{made.id}/items"
     inputs = f"/v1/responses/{response.id}/input_items"
-    for path in (items, f"{items}/{added.data[0].id}", f"/v1/runs/{run}", inputs):
+    rights = f"authorization: Bearer key-of-root\r\ncookie: {cookie}\r\n"
+    runs = f"/v1/runs/{run}", f"/admin/runs/{run}", f"/runs/{run}/download"
+    for path in (items, f"{items}/{added.data[0].id}", inputs, *runs):
         async with connection(at) as (reader, writer):
-            writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{rights}\r\n".encode())
             assert b"200" in await reader.readline()
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             assert at.service.bodies.reserved > MORE_THAN_SOCKETS_HOLD

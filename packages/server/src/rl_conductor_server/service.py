@@ -195,7 +195,7 @@ class Service:
         key.check_rate()
         with RequestResources() as resources:
             body = await self._read_body(http, key)
-            resources.memory.enter_context(self.reserve_body(len(body), key))
+            resources.memory.enter_context(self.reserve_body(len(body), key.name))
             parsed = await self._parse(body, adapter)
             parsed = await self.add_history(adapter, parsed, key, read_idempotency_key(http), resources)
             return await self._answer(http, adapter, key, parsed, resources)
@@ -203,18 +203,18 @@ class Service:
     async def read(self, http: Request, adapter: ApiAdapter, key: ApiKey) -> ParsedRequest:
         """Reads and parses a request that is answered without a run. Raises `ApiError`."""
         body = await self._read_body(http, key)
-        with self.reserve_body(len(body), key):
+        with self.reserve_body(len(body), key.name):
             return await self._parse(body, adapter)
 
     async def _read_body(self, http: Request, key: ApiKey) -> bytes:
         """Reads a body. What has arrived is reserved, not what is announced: a client may never send it."""
         intake = self.settings.intake
-        with self.reserve_body(0, key) as reserve:
+        with self.reserve_body(0, key.name) as reserve:
             return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds, on_chunk=reserve)
 
-    def reserve_body(self, size: int, key: ApiKey) -> AbstractContextManager[Callable[[int], None]]:
-        """Reserves memory for a request of a key, see `BodyBudget.reserve`."""
-        return self.bodies.reserve(size, key=key.name, is_shared=self.keys.are_several)
+    def reserve_body(self, size: int, key: str) -> AbstractContextManager[Callable[[int], None]]:
+        """Reserves memory for a request of the key of this name, or of `ADMINISTRATOR`; see `BodyBudget.reserve`."""
+        return self.bodies.reserve(size, key=key, is_shared=self.keys.are_several)
 
     async def _parse(self, body: bytes, adapter: ApiAdapter) -> ParsedRequest:
         """Parses a body; a long one in a thread, so that other requests are answered meanwhile."""
@@ -235,7 +235,7 @@ class Service:
             ConductorError: the request is rejected, or there is no answer.
         """
         with RequestResources() as resources:
-            resources.memory.enter_context(self.reserve_body(len(body), key))
+            resources.memory.enter_context(self.reserve_body(len(body), key.name))
             await key.wait_for_rate()
             admitted = await self._admit_item(adapter, key, body, idempotency_key, resources)
             runs = list[RunHandle]()
@@ -278,7 +278,7 @@ class Service:
         """Adds the turns before a request; `resources` has them until the request ends. Raises `ApiError`."""
 
         def reserve(size: int) -> None:
-            resources.memory.enter_context(self.reserve_body(size, key))
+            resources.memory.enter_context(self.reserve_body(size, key.name))
 
         intake, storage = self.settings.intake, self.settings.conversations
         context = HistoryContext(self.store, key.name, intake, storage, idempotency_key, reserve)

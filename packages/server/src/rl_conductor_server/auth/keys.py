@@ -30,6 +30,8 @@ LOCAL = "local"
 """The name of the key that all requests use when there is none."""
 ADMIN = "admin"
 """The name of the administrator with the key `admin_sha256`."""
+ADMINISTRATOR = "@administrator"
+"""Stands for all administrators where a key is named, as the author of feedback; no API key can have this name."""
 RESERVED_NAMES = frozenset({LOCAL, ADMIN})
 DAY = 86_400
 MAX_GRACE_SECONDS = 90 * DAY

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
 from pydantic import ConfigDict, Field
 
 from rl_conductor_server.api.body import read_json
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency, json_body
-from rl_conductor_server.endpoints.runs import find_run, run_body
+from rl_conductor_server.endpoints.runs import run_body, run_response
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.store import Search
@@ -42,10 +43,10 @@ async def list_runs(
     return {"object": "list", "data": [run_body(row) for row in rows]}
 
 
-@router.get("/runs/{run}")
-async def get_run(run: RunId, service: ServiceDependency) -> dict[str, Any]:
+@router.get("/runs/{run}", response_model=dict[str, Any])
+async def get_run(run: RunId, service: ServiceDependency) -> Response:
     """Returns the run of any key, with its trace once it has ended."""
-    return await find_run(service, run)
+    return await run_response(service, run)
 
 
 @router.get("/routes")

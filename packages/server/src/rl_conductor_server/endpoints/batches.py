@@ -44,7 +44,7 @@ async def create(http: Request, service: ServiceDependency, key: Caller) -> dict
     file = await find_file(service, body.input_file_id, key.name, param="input_file_id")
     if file.purpose != "batch":
         raise invalid_request("input_file_id must name a file with the purpose 'batch'", param="input_file_id")
-    with service.reserve_body(file.bytes, key):
+    with service.reserve_body(file.bytes, key.name):
         content = await service.store.files.read_upload(file.id, key=key.name) or ""
         items, errors = await asyncio.to_thread(
             read_items, content, body.endpoint, settings.batches, max_body_bytes=settings.intake.body_bytes

@@ -128,7 +128,7 @@ async def list_conversation_items(
         items = await service.store.conversations.get_items(conversation, ids, key=key.name)
         return _page(items, has_more=len(sizes) > len(ids))
 
-    return await json_response(service, key, sum(sizes[item] for item in ids), load)
+    return await json_response(service, key.name, sum(sizes[item] for item in ids), load)
 
 
 @router.post("/{conversation}/items", openapi_extra=json_body(AddItemsBody), response_model=dict[str, Any])
@@ -163,7 +163,7 @@ async def retrieve_conversation_item(
             raise _item_not_found(item)
         return stored[0]
 
-    return await json_response(service, key, size, load)
+    return await json_response(service, key.name, size, load)
 
 
 @router.delete("/{conversation}/items/{item}")
@@ -186,7 +186,7 @@ async def _parsed(kind: type[B], http: Request, service: Service, key: ApiKey) -
         check_counts(body, intake)
         return parse_body(kind, body)
 
-    with service.reserve_body(0, key) as reserve:
+    with service.reserve_body(0, key.name) as reserve:
         body = await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds, on_chunk=reserve)
         yield await run_by_size(len(body), parse)
 

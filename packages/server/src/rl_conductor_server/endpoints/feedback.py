@@ -10,6 +10,7 @@ from pydantic import model_validator
 
 from rl_conductor.trace.feedback import DEFAULT_KEY, Comment, Feedback, FeedbackKey, UnitScore
 from rl_conductor_server.api.body import read_json
+from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Caller, RunId, ServiceDependency
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.request_validation import Body, parse_body
@@ -17,8 +18,6 @@ from rl_conductor_server.service import Service
 from rl_conductor_server.store.runs.feedback import MAX_KEYS
 
 router = APIRouter()
-ADMINISTRATOR = "@administrator"
-"""The author of the administrator's feedback; no API key can have this name."""
 MAX_BODY_BYTES = 32 * 2**10
 THUMBS: dict[str, float] = {"up": 1.0, "down": 0.0}
 

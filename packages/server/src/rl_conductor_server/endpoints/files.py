@@ -54,7 +54,7 @@ async def upload(http: Request, service: ServiceDependency, key: Caller) -> dict
     if media_type(http) != "multipart/form-data":
         raise ApiError("send the file as multipart/form-data", status=415, code="not_multipart")
     check_content_length(http, settings.batches.file_bytes + FORM_BYTES)
-    with service.reserve_body(0, key) as reserve:
+    with service.reserve_body(0, key.name) as reserve:
         name, content = await _read_form(http, settings, reserve)
         file = StoredFile(
             id=f"file-{secrets.token_hex(12)}",
@@ -103,7 +103,7 @@ async def read_content(file_id: str, service: ServiceDependency, key: Caller) ->
     is_upload = file.part is None
     with ExitStack() as resources:
         size = file.bytes if is_upload else min(file.bytes, service.settings.batches.reply_bytes)
-        resources.enter_context(service.reserve_body(size, key))
+        resources.enter_context(service.reserve_body(size, key.name))
         return TimedStream(
             _read_upload(service, file) if is_upload else service.store.files.read_results(file),
             timeout=service.settings.intake.client_seconds,

@@ -10,15 +10,23 @@ from fastapi.responses import JSONResponse, Response
 
 from rl_conductor_server.api.sse import TimedStream
 from rl_conductor_server.api.threads import MAX_INLINE_BYTES, run_by_size
-from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.service import Service
 
 PIECE_BYTES = 2**16
 """Size of the pieces in which a large value is sent."""
 
 
-async def json_response(service: Service, key: ApiKey, size: int, load: Callable[[], Awaitable[Any]]) -> Response:
+async def json_response(
+    service: Service,
+    key: str,
+    size: int,
+    load: Callable[[], Awaitable[Any]],
+    *,
+    headers: dict[str, str] | None = None,
+) -> Response:
     """Returns what `load` reads from the store: about `size` bytes, for which there is room until the client has them.
+
+    `key` is the name of the API key, or `ADMINISTRATOR`.
 
     Raises:
         ApiError: the requests in progress leave too little room.
@@ -26,15 +34,14 @@ async def json_response(service: Service, key: ApiKey, size: int, load: Callable
     with ExitStack() as resources:
         resources.enter_context(service.reserve_body(size, key))
         value = await load()
-        response = await run_by_size(size, lambda: JSONResponse(value))
+        response = await run_by_size(size, lambda: JSONResponse(value, headers=headers))
         if size <= MAX_INLINE_BYTES:
             return response
         return TimedStream(
             _split(bytes(response.body)),
             timeout=service.settings.intake.client_seconds,
             on_close=resources.pop_all().close,
-            headers={"content-length": str(len(response.body))},
-            media_type="application/json",
+            headers=dict(response.headers),
         )
 
 

@@ -49,7 +49,7 @@ async def retrieve(
     async def load() -> dict[str, Any]:
         return await _body(service, *await _find(service, response, key.name))
 
-    return await json_response(service, key, size, load)
+    return await json_response(service, key.name, size, load)
 
 
 def _stream(service: Service, stored: StoredResponse, row: RunRow, after: int | None) -> Response:
@@ -95,7 +95,7 @@ async def list_input_items(
         return _page(items, after=after, limit=limit, newest_first=order == "desc")
 
     size = await service.store.responses.measure([run_of(response)], key=key.name)
-    return await json_response(service, key, size, load)
+    return await json_response(service, key.name, size, load)
 
 
 def _page(items: list[dict[str, Any]], *, after: str | None, limit: int, newest_first: bool) -> dict[str, Any]:

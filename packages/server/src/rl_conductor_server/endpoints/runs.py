@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import Caller, RunId, ServiceDependency
 from rl_conductor_server.endpoints.large_json import json_response
 from rl_conductor_server.errors import ApiError
@@ -20,16 +21,34 @@ router = APIRouter()
 @router.get("/v1/runs/{run}", response_model=dict[str, Any])
 async def get_run(run: RunId, service: ServiceDependency, key: Caller) -> Response:
     """Returns a run of this key, with its trace once it has ended."""
-    size = await service.store.measure_trace(run, key=key.name)
-    return await json_response(service, key, size, lambda: find_run(service, run, key=key.name))
+    return await run_response(service, run, key=key.name)
 
 
-async def find_run(service: Service, run: str, *, key: str | None = None) -> dict[str, Any]:
-    """Returns a run with its trace; with `key`, only if the run belongs to it.
+async def run_response(
+    service: Service,
+    run: str,
+    *,
+    key: str | None = None,
+    headers: dict[str, str] | None = None,
+    feedback: bool = False,
+) -> Response:
+    """Returns a run with its trace; with `key`, only if the run belongs to it; with `feedback`, its feedback as well.
 
     Raises:
-        ApiError: there is no such run.
+        ApiError: there is no such run, or the requests in progress leave too little room.
     """
+
+    async def load() -> dict[str, Any]:
+        body = await _find_run(service, run, key=key)
+        if feedback:
+            body["feedback"] = [entry.model_dump(mode="json") for entry in await service.store.feedback.list(run)]
+        return body
+
+    size = await service.store.measure_trace(run, key=key)
+    return await json_response(service, key or ADMINISTRATOR, size, load, headers=headers)
+
+
+async def _find_run(service: Service, run: str, *, key: str | None) -> dict[str, Any]:
     row = await service.store.get_run(run, key=key)
     if row is None:
         raise ApiError(f"no run {run!r}", status=404, code="run_not_found")

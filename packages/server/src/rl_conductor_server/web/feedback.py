@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from rl_conductor.trace.feedback import DEFAULT_KEY, MAX_COMMENT_CHARS, Feedback
-from rl_conductor_server.endpoints.feedback import ADMINISTRATOR, THUMBS
+from rl_conductor_server.auth.keys import ADMINISTRATOR
+from rl_conductor_server.endpoints.feedback import THUMBS
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.service import Service
 

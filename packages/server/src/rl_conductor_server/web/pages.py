@@ -10,14 +10,15 @@ from urllib.parse import urlencode
 
 from fastapi import Query
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 
 from rl_conductor.errors import RunError
 from rl_conductor.types import total
 from rl_conductor_server.api.sse import EventStream, wait_started
+from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import RunId
-from rl_conductor_server.endpoints.feedback import ADMINISTRATOR, check_run, store_feedback
-from rl_conductor_server.endpoints.runs import find_run
+from rl_conductor_server.endpoints.feedback import check_run, store_feedback
+from rl_conductor_server.endpoints.runs import run_response
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.service import DAY, HOUR
@@ -79,10 +80,8 @@ async def show_run(run: RunId, visitor: SignedIn) -> Response:
 @router.get("/runs/{run}/download")
 async def download_run(run: RunId, visitor: SignedIn) -> Response:
     """Returns a run with its trace and feedback as a JSON file."""
-    body = await find_run(visitor.service, run, key=visitor.key)
-    body["feedback"] = [entry.model_dump(mode="json") for entry in await visitor.service.store.feedback.list(run)]
     headers = SECURITY_HEADERS | {"content-disposition": f'attachment; filename="{run}.json"'}
-    return JSONResponse(body, headers=headers)
+    return await run_response(visitor.service, run, key=visitor.key, headers=headers, feedback=True)
 
 
 async def _run_view(visitor: Visitor, run: str) -> RunView:
