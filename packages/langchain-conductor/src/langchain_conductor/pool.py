@@ -118,7 +118,7 @@ def _to_worker(name: str, source: AnyWorker) -> Worker:
     if isinstance(source, Mapping):
         return worker_from(name, source, _to_worker)
     if isinstance(source, Worker):
-        return replace(source, name=name, card=source.card.model_copy(update={"name": name}))
+        return source.renamed(name)
     try:
         core_model = to_core_model(source)
     except ConfigError as error:

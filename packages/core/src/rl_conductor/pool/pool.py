@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -139,6 +138,4 @@ def _printable(name: Any) -> str:
 def _create_worker(name: str, spec: AnyWorker) -> Worker:
     if isinstance(spec, Mapping):
         return worker_from(name, spec, _create_worker)
-    if not isinstance(spec, Worker):
-        return Worker.of(name, spec)
-    return replace(spec, name=name, card=spec.card.model_copy(update={"name": name}))
+    return spec.renamed(name) if isinstance(spec, Worker) else Worker.of(name, spec)

@@ -100,6 +100,10 @@ class Worker:
         )
         return worker.with_tools(tools)
 
+    def renamed(self, name: str) -> Self:
+        """Returns a copy of the worker with another name, which is also its card's."""
+        return replace(self, name=name, card=self.card.model_copy(update={"name": name}))
+
     def with_tools(self, tools: Sequence[AnyTool]) -> Self:
         """Returns a copy of the worker whose model may call these tools.
 

@@ -93,7 +93,7 @@ def create_worker(name: str, worker: WorkerLike) -> Worker:
     """
     match worker:
         case Worker():
-            return replace(worker, name=name, card=worker.card.model_copy(update={"name": name}))
+            return worker.renamed(name)
         case str():
             return Worker.of(name, worker)
         case Mapping():
