@@ -142,8 +142,8 @@ def test_the_first_language_model_plans_unless_another_is_named() -> None:
 
 
 def test_agents_alone_cannot_plan() -> None:
-    with pytest.raises(ConfigError, match=r"none of agent can plan.*write planner="):
-        resolve_pool({"agent": chain()})
+    with pytest.raises(ConfigError, match=r"none of the workers can plan.*: agent, clock; .* write planner="):
+        resolve_pool({"agent": chain(), "clock": lambda subtask: subtask})
 
 
 def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> None:

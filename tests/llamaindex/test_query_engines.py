@@ -250,7 +250,7 @@ def test_an_engine_has_the_description_of_its_tool(indexes: Indexes) -> None:
 
 
 def test_an_index_cannot_plan(indexes: Indexes) -> None:
-    with pytest.raises(ConfigError, match="no worker is a language model that could plan"):
+    with pytest.raises(ConfigError, match="none of the workers can plan"):
         Conductor({"hr": indexes["hr"].as_retriever()})
 
 

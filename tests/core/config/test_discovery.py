@@ -103,8 +103,20 @@ def test_a_pool_file_goes_before_everything_else(tmp_path: Path) -> None:
     ):
         assert list(found.pool) == ["a", "b"]
         assert found.planner.model is found.pool["a"].model
-        assert "'a' is also the planner" in found.reasons[1]
+        assert found.reasons[1] == "its first language model is also the planner: ollama:small"
         assert str(path) in found.reasons[0]
+
+
+def test_a_function_of_a_pool_file_is_not_its_planner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "clocks.py").write_text("def clock(subtask: str) -> str:\n    return 'noon'\n")
+    path = tmp_path / "pool.toml"
+    path.write_text('[workers.clock]\nmodel = "clocks:clock"\n')
+
+    with pytest.raises(ConfigError, match=r"none of the workers can plan.*: clock; add a language model, or write"):
+        discover({}, pool_file=path)
+    path.write_text(path.read_text() + '[workers.a]\nmodel = "ollama:small"\n')
+    assert discover({}, pool_file=path).planner.model.name == "ollama:small"
 
 
 def test_a_pool_file_may_name_its_planner(tmp_path: Path) -> None:

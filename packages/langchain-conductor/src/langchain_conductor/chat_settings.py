@@ -53,7 +53,7 @@ class ChatConductorSettings(BaseChatModel):
     """By name: LangChain chat models, other runnables (agents, graphs, chains), `provider:model`, core workers, or
     entries such as `{"model": agent, "description": "looks up prices"}`. The planner reads names and descriptions."""
     planner: SkipValidation[AnyModel | Planner] | None = None
-    """Writes the plans; by default the discovered one, or the first worker that is not an agent or a chain."""
+    """Writes the plans; by default the discovered one, or the first worker that is a language model."""
     learned: SkipValidation[LearnedSource] | None = None
     """The folder of a conductor that `rl-conductor learn` created, or a core Conductor; passed as `conductor`."""
     instructions: str = ""

@@ -11,7 +11,7 @@ from langchain_core.runnables import Runnable
 
 from langchain_conductor.call_defaults import CallDefaults
 from langchain_conductor.messages import PROVIDER
-from langchain_conductor.models import ChatModel, RunnableModel
+from langchain_conductor.models import ChatModel
 from langchain_conductor.models.nested_conductor import NestedConductor
 from langchain_conductor.pool import AnyModel, AnyWorker, HasConductor, pool_of, to_core_model, unwrap_conductor
 from langchain_conductor.tracing import trace_planner, trace_pool, untraced
@@ -22,7 +22,6 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
-from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
 from rl_conductor.workflow.policy import Policy
@@ -62,7 +61,9 @@ def resolve_pool(
         resolved = discover()
     else:
         pool = pool_of(workers)
-        resolved = DiscoveredPool(pool, _to_planner(planner) if planner else _select_planner(pool), ())
+        resolved = DiscoveredPool(
+            pool, _to_planner(planner) if planner else _with_thinking(Planner.from_pool(pool)), ()
+        )
     if planner:
         resolved = resolved.with_planner(_to_planner(planner))
     economy_planner = resolved.economy_planner and trace_planner(resolved.economy_planner)
@@ -164,16 +165,6 @@ def _max_input_tokens_of(model: Model) -> int | None:
 
 def _to_planner(source: AnyModel | Planner) -> Planner:
     return source if isinstance(source, Planner) else _with_thinking(Planner(model=to_core_model(source)))
-
-
-def _select_planner(pool: WorkerPool) -> Planner:
-    """Selects the first worker that is a language model; an agent or a chain would do the task instead of planning."""
-    for worker in pool.values():
-        if not isinstance(worker.model, RunnableModel):
-            return _with_thinking(Planner.from_worker(worker))
-    raise ConfigError(
-        f"none of {', '.join(pool)} can plan, as all are agents or chains; write planner=..., a chat model"
-    )
 
 
 def _with_thinking(planner: Planner) -> Planner:

@@ -110,6 +110,7 @@ class A2AAgent:
             images=any(mode.startswith("image/") for mode in modes),
             files="application/pdf" in modes,
             reasoning_start="outside",
+            plans=False,
         )
 
     def read_card(self) -> dict[str, Any]:

@@ -127,23 +127,24 @@ def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path 
     return from_keys(environ) or from_server(environ) or embedded()
 
 
-def from_file(content: PoolFile, reason: str) -> DiscoveredPool:
-    """Builds the pool of a pool file; without `[planner]`, the first worker's model is also the planner."""
+def from_file(content: PoolFile, reason: str, *, planner: Planner | None = None) -> DiscoveredPool:
+    """Builds the pool of a pool file; without `[planner]`, the first worker that can plan is also the planner.
+
+    A `planner` replaces the file's.
+
+    Raises:
+        ConfigError: an entry is invalid, or there is no planner and no worker can plan.
+    """
     pool = WorkerPool(content.build())
     tiers = None if content.tiers is None else Router.read(content.tiers)
     guardrails = build_guardrails(content.guardrails)
-    entry = content.planner
-    if entry is None:
-        first = next(iter(pool.values()))
-        planner = Planner.from_worker(first)
-        reasons = (reason, f"its first worker {first.name!r} is also the planner: {planner.model.name}")
-        return DiscoveredPool(pool, planner, reasons, tiers=tiers, guardrails=guardrails)
-    planner = Planner.from_entry(entry)
-    reasons = (reason, f"using its planner: {planner.model.name}")
-    limits = Limits(steps=entry.steps)
-    return DiscoveredPool(
-        pool, planner, reasons, limits=limits, access=entry.access, tiers=tiers, guardrails=guardrails
-    )
+    entry, reasons = content.planner, [reason]
+    if planner is None:
+        planner = Planner.from_pool(pool) if entry is None else Planner.from_entry(entry)
+        source = "its first language model is also the planner" if entry is None else "using its planner"
+        reasons.append(f"{source}: {planner.model.name}")
+    found = DiscoveredPool(pool, planner, tuple(reasons), tiers=tiers, guardrails=guardrails)
+    return found if entry is None else replace(found, limits=Limits(steps=entry.steps), access=entry.access)
 
 
 def load_folder(
@@ -175,8 +176,7 @@ def load_folder(
                 f"{str(folder)!r} was learned for the pool file {str(content.pool)!r}, which is not there: if one of "
                 f"them was moved, change pool = ... in {CONDUCTOR_FILE}; the path is relative to the folder"
             )
-        discovered = from_file(read_pool_file(content.pool), f"using {source}")
-        discovered = replace(discovered, planner=planner or discovered.planner)
+        discovered = from_file(read_pool_file(content.pool), f"using {source}", planner=planner)
     trained = None if own_planner else trained_planner(content, discovered.planner)
     if content.weights is not None and trained is not None:
         limits = discovered.limits.model_copy(update={"steps": content.weights.steps})
@@ -187,17 +187,16 @@ def load_folder(
 
 
 def from_models(names: Sequence[str]) -> DiscoveredPool:
-    """Builds a pool of models such as `openai:gpt-6-sol`; the first one is also the planner.
+    """Builds a pool of models such as `openai:gpt-6-sol`; the first one that can plan is also the planner.
 
     Raises:
-        ConfigError: a name is unknown, or a required library or key is missing.
+        ConfigError: a name is unknown, a required library or key is missing, or no model can plan.
     """
     short_names = [name.partition(":")[2] or name for name in names]
     worker_names = short_names if len(set(short_names)) == len(names) else names
-    workers = [Worker.of(worker, name) for worker, name in zip(worker_names, names, strict=True)]
-    planner = Planner.from_worker(workers[0])
-    reasons = (f"using {', '.join(names)}", f"{planner.model.name} is also the planner")
-    return DiscoveredPool(WorkerPool(workers), planner, reasons)
+    pool = WorkerPool(Worker.of(worker, name) for worker, name in zip(worker_names, names, strict=True))
+    planner = Planner.from_pool(pool)
+    return DiscoveredPool(pool, planner, (f"using {', '.join(names)}", f"{planner.model.name} is also the planner"))
 
 
 def from_keys(environ: Mapping[str, str]) -> DiscoveredPool | None:
@@ -278,10 +277,10 @@ def _server_pool(
 ) -> DiscoveredPool:
     names = names[:MAX_SERVER_MODELS]
     models = [model(f"openai:{name}", base_url=address, api_key=key, dialect=dialect, price=price) for name in names]
-    workers = [Worker.of(name, server_model) for name, server_model in zip(names, models, strict=True)]
+    pool = WorkerPool(Worker.of(name, server_model) for name, server_model in zip(names, models, strict=True))
+    planner = Planner.from_pool(pool)
     reason = f"using the server at {redact_url(address)} ({source}): {', '.join(names)}"
-    planner = models[0]
-    return DiscoveredPool(WorkerPool(workers), Planner(model=planner), (reason, f"{planner.name} is also the planner"))
+    return DiscoveredPool(pool, planner, (reason, f"{planner.model.name} is also the planner"))
 
 
 def embedded() -> DiscoveredPool:

@@ -93,11 +93,13 @@ class Capabilities(Value):
     """Maximum tokens of prompt and reply together, if known without a call."""
     runs_in: Literal["server", "process"] = "server"
     """Where the model runs: in this process, it is small, and its calls share the processor or GPU with all others."""
+    plans: bool = True
+    """The model can be a planner. A function, an agent or a chain can't: it would do the task that it should plan."""
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the supported features."""
-        return frozenset(name for name, value in self if value is True)
+        """The names of the supported features, as traces store them: without `plans`, which most models have."""
+        return frozenset(name for name, value in self if value is True and name != "plans")
 
 
 @runtime_checkable

@@ -31,7 +31,6 @@ from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, read_plan
 from rl_conductor.planning.prompts import PromptSettings, Rejection, planner_messages, rejection_messages
 from rl_conductor.planning.stream_watcher import StreamWatcher
-from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
@@ -104,9 +103,18 @@ class Planner:
 
     @classmethod
     def from_pool(cls, pool: WorkerPool) -> Self:
-        """Creates a planner from the first worker that is not a Python function, which can't write plans."""
-        models = (worker for worker in pool.values() if not isinstance(worker.model, FunctionModel))
-        return cls.from_worker(next(models, next(iter(pool.values()))))
+        """Creates a planner from the first worker that can plan, as functions and agents can't.
+
+        Raises:
+            ConfigError: no worker can.
+        """
+        for worker in pool.values():
+            if worker.model.capabilities.plans:
+                return cls.from_worker(worker)
+        raise ConfigError(
+            f"none of the workers can plan, as functions, agents and chains do a task instead: {', '.join(pool)}; add "
+            "a language model, or write planner='provider:model' ([planner] in a pool file)"
+        )
 
     @classmethod
     def from_entry(cls, entry: PlannerEntry, *, model: Model | None = None) -> Self:

@@ -29,7 +29,7 @@ class FunctionModel:
     JSON. The docstring becomes the worker's description.
     """
 
-    capabilities = Capabilities.model_construct(reasoning_start="outside")
+    capabilities = Capabilities.model_construct(reasoning_start="outside", plans=False)
     price: Price | None = FREE
 
     def __init__(self, function: WorkerFunction) -> None:

@@ -62,7 +62,7 @@ class RunnableModel:
         self.runnable = runnable
         self.name = name or f"langchain:{runnable.get_name()}"
         self.price = price
-        self.capabilities = capabilities or Capabilities()
+        self.capabilities = (capabilities or Capabilities()).model_copy(update={"plans": False})
         self._field = _find_input_field(runnable)
 
     def __repr__(self) -> str:

@@ -109,7 +109,7 @@ async def learn(
         budget: hard caps: `usd`, `tokens`, `calls` and `seconds`. What earlier processes of the same run spent counts,
             except for their time.
         planner: the prompted planner; by default that of the pool file, or the model of the first worker
-            that is not a Python function.
+            that can plan.
         settings: the seed, the concurrency and the learners.
         production: returns rated production runs of the pool on questions of the task; see `learn_from_runs`.
         on_estimate: called with the expected cost before anything is spent.

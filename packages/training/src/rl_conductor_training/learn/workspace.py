@@ -91,10 +91,9 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
     if isinstance(pool, str | Path):
         pool_file = Path(pool)
         content = read_pool_file(pool_file)
-        discovered = from_file(content, "")
+        discovered = from_file(content, "", planner=planner)
         versions = {name: cache_version(entry) for name, entry in content.workers.items()}
-        planner, access = planner or discovered.planner, discovered.access
-        pool = discovered.pool
+        pool, planner, access = discovered.pool, discovered.planner, discovered.access
     workers = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
     versions = versions or _function_versions(workers)
     planner = planner or Planner.from_pool(workers)

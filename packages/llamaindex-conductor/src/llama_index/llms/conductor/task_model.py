@@ -75,7 +75,7 @@ class TaskModel(ABC):
         self.source = source
         self.name = f"llamaindex:{name}"
         self.price = price
-        self.capabilities = Capabilities()
+        self.capabilities = Capabilities(plans=False)
 
     @abstractmethod
     async def run_task(self, request: Request) -> TaskResult:

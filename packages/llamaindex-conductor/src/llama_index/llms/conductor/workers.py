@@ -28,7 +28,6 @@ from .agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
 from .llm_model import LLMModel
 from .nested_conductor import ConductorHost, NestedConductorModel
 from .retrieval import QueryEngineModel, RetrieverModel
-from .task_model import TaskModel
 
 SingleWorker = str | LLM | BaseQueryEngine | BaseRetriever | BaseChatEngine | Workflow | BaseTool | Model | Worker
 """A worker without further settings: `provider:model`, or an object."""
@@ -158,20 +157,12 @@ def resolve_pool(
         discovered = discover()
         return discovered if planner is None else discovered.with_planner(_create_planner(planner))
     pool = pool_of(workers)
-    return DiscoveredPool(pool, _select_planner(pool) if planner is None else _create_planner(planner), ())
+    return DiscoveredPool(pool, Planner.from_pool(pool) if planner is None else _create_planner(planner), ())
 
 
 def _create_planner(planner: WorkerLike | Planner) -> Planner:
     reject_placeholder("the planner", planner)
     return planner if isinstance(planner, Planner) else Planner(model=create_model(planner, name="planner"))
-
-
-def _select_planner(pool: WorkerPool) -> Planner:
-    """Returns a planner with the first language model of the pool."""
-    for worker in pool.values():
-        if not isinstance(worker.model, TaskModel):
-            return Planner.from_worker(worker)
-    raise ConfigError("no worker is a language model that could plan; write planner='provider:model' or an LLM")
 
 
 def context_window(worker: Worker) -> int:

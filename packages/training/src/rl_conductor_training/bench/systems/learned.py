@@ -39,7 +39,7 @@ class LearnedConductor(SystemEntry):
     folder: Path
     """Path of the folder, relative to the working directory."""
     planner: PlannerEntry | None = None
-    """The prompted planner, for questions without a learned workflow; by default the model of the first worker."""
+    """The prompted planner, for questions without a learned workflow; by default the first worker that can plan."""
     steps: int | None = Field(default=None, ge=1)
     """By default those of the trained planner, or 5."""
 
