@@ -134,7 +134,7 @@ async def main(most_frequent: int) -> None:
             "b": {"model": answers, "description": "answers questions"},
         }
     )
-    pool = DiscoveredPool(workers, Planner(model=ScriptedModel(PLAN)), ())
+    pool = DiscoveredPool(planner=Planner(model=ScriptedModel(PLAN)), pool=workers)
     conductor = Conductor.from_discovered(pool)
     loop = asyncio.get_running_loop()
     loop.set_task_factory(create_task)

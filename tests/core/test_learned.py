@@ -226,7 +226,7 @@ async def test_a_folder_restores_the_selector_and_the_examples(tmp_path: Path) -
     conductor = Conductor.load(tmp_path, pool=pool(), planner=replace(base, examples=3))
     assert conductor.planner.examples == examples
     assert conductor.planner.instructions == "Be brief."
-    assert conductor.selector == selector()
+    assert conductor.config.selector == selector()
     with pytest.raises(ConfigError, match=r"Conductor.load\(folder, pool=pool\)"):
         Conductor.load(tmp_path)
 
@@ -258,7 +258,7 @@ def test_a_folder_that_lost_a_file_or_its_pool_says_what_to_do(tmp_path: Path) -
     (tmp_path / "pool.toml").unlink()
     with pytest.raises(ConfigError, match=r"which is not there: .* change pool = \.\.\. in conductor\.toml"):
         Conductor.load(folder)
-    assert Conductor.load(folder, pool=workers).selector == selector()
+    assert Conductor.load(folder, pool=workers).config.selector == selector()
     (folder / "selector.json").write_text("{")
     with pytest.raises(ConfigError, match="run the same rl-conductor learn command again"):
         Conductor.load(folder, pool=workers)
@@ -288,7 +288,7 @@ def test_a_folder_can_be_discovered_like_a_pool_file(tmp_path: Path) -> None:
     discovered = discover(pool_file=folder)
     assert discovered.selector == WorkflowSelector(workflows=(ADD,))
     assert "learned conductor" in discovered.reasons[0]
-    assert Conductor.load(folder).selector == discovered.selector
+    assert Conductor.load(folder).config.selector == discovered.selector
     assert discovered.selector.select(Request(messages=(Message.user("2 plus 2"),))) == ADD
 
 

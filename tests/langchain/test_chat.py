@@ -297,7 +297,7 @@ def test_the_tiers_of_a_pool_file_apply_with_every_profile(tmp_path: Path, monke
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
     chat = ChatConductor()
     for chat_run in (chat._prepare((), None, {}), chat._prepare((), None, {"model": "mini"})):
-        assert chat_run.conductor.tiers == tiers("small", model="ollama:llama3.2")
+        assert chat_run.conductor.config.tiers == tiers("small", model="ollama:llama3.2")
 
 
 # -------------------------------------------------------------------------------------------- tools

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from core.runs import plan
 from langchain_conductor import ChatConductor, RunnableConductor, create_conductor
-from rl_conductor import Capabilities, ConfigError, Policy, PolicyError, ScriptedModel
+from rl_conductor import Capabilities, Conductor, ConfigError, Policy, PolicyError, ScriptedModel
 
 LONE = plan((0, "Answer.", []))
 WORKERS: dict[str, Any] = {"a": ScriptedModel(lambda request: LONE if "plan" in str(request.messages) else "Hi.")}
@@ -69,10 +69,19 @@ def test_arguments_of_other_chat_models_are_refused_with_the_right_ones(
 
 
 def test_the_access_mode_can_be_set() -> None:
-    assert ChatConductor(WORKERS).conductor.access == "binary"
-    assert ChatConductor(WORKERS, access="positional").conductor.access == "positional"
+    assert ChatConductor(WORKERS).conductor.config.access == "binary"
+    assert ChatConductor(WORKERS, access="positional").conductor.config.access == "positional"
     with pytest.raises(ValidationError, match="access"):
         ChatConductor(WORKERS, access="any")
+
+
+def test_a_core_conductor_keeps_its_settings_unless_others_are_set() -> None:
+    workers = {"a": ScriptedModel("A.")}
+    core = Conductor(ScriptedModel(LONE), workers, keep_prompts=False, retries=0, access="positional", name="shop")
+    kept = ChatConductor(conductor=core).conductor.config
+    assert (kept.keep_prompts, kept.retries, kept.access, kept.name) == (False, 0, "positional", "shop")
+    changed = ChatConductor(conductor=core, max_retries=1, access="binary", model="mini").conductor.config
+    assert (changed.keep_prompts, changed.retries, changed.access, changed.name) == (False, 1, "binary", "shop-mini")
 
 
 # --------------------------------------------------------------------------------- later changes
@@ -109,7 +118,7 @@ def test_a_wrong_assignment_is_an_error_and_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *[("rounds", "x"), ("rounds", 0), ("max_retries", None), ("temperature", "hot"), ("max_tokens", -1)],
+        *[("rounds", "x"), ("rounds", 0), ("max_retries", "often"), ("temperature", "hot"), ("max_tokens", -1)],
         *[("stop", 7), ("limits", 3)],
     ],
 )

@@ -28,7 +28,7 @@ async def test_a_chat_model_runs_the_learned_workflow(folder: Path) -> None:
         chat = ChatConductor(conductor=source)
         reply = await chat.ainvoke(QUESTION)
         assert reply.text == ANSWER
-        assert chat.conductor.selector is not None
+        assert chat.conductor.config.selector is not None
 
 
 async def test_nodes_and_runnables_accept_the_folder(folder: Path) -> None:

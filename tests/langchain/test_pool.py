@@ -170,7 +170,7 @@ def test_another_profile_changes_the_name_the_order_and_the_limits_and_nothing_e
     assert list(mini.pool) == ["cheap", "dear"]
     assert (mini.limits.steps, mini.limits.rounds) == (2, 3)
     assert mini.name == "conductor:conductor-mini"
-    assert (vars(mini) | {"name": usual.name, "pool": usual.pool, "limits": usual.limits}) == vars(usual)
+    assert mini.config == replace(usual.config, name="conductor-mini", pool=mini.pool, limits=mini.limits)
     assert build_conductor(resolved, profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
     assert build_conductor(resolved, profile="ultra").limits.steps == 3
 
@@ -185,7 +185,7 @@ def test_a_profile_for_one_call_keeps_the_limits_of_a_pool_file(
     run = model._prepare([HumanMessage("Hi.")], None, {"model": "ultra"})
     for conductor in (model.conductor, run.conductor):
         assert conductor.planner.examples == 0
-        assert conductor.access == "positional"
+        assert conductor.config.access == "positional"
         assert conductor.limits.steps == 3
     assert run.conductor.limits.rounds == 2
 

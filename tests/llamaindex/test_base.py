@@ -13,6 +13,7 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from llama_index.core.tools import FunctionTool
 
+import rl_conductor
 from core.capitals import tiers
 from core.pools import TRAINED
 from llama_index.llms.conductor import Conductor
@@ -55,7 +56,7 @@ def test_the_tiers_of_a_pool_file_apply(tmp_path: Path, monkeypatch: pytest.Monk
     tiers("small", model="ollama:llama3.2").write(tmp_path / "tiers.json")
     (tmp_path / "pool.toml").write_text('tiers = "tiers.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
-    assert Conductor()._core.tiers == tiers("small", model="ollama:llama3.2")
+    assert Conductor()._core.config.tiers == tiers("small", model="ollama:llama3.2")
 
 
 def test_the_planner_settings_of_a_pool_file_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,16 +64,24 @@ def test_the_planner_settings_of_a_pool_file_apply(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
     core = Conductor(profile="ultra")._core
     assert (core.planner.form, core.planner.examples) == ("lines", 0)
-    assert (core.access, core.limits.steps, core.limits.rounds) == ("positional", 3, 2)
-    assert Conductor(access="binary")._core.access == "binary"
+    assert (core.config.access, core.limits.steps, core.limits.rounds) == ("positional", 3, 2)
+    assert Conductor(access="binary")._core.config.access == "binary"
 
 
 def test_a_profile_and_a_planner_work_with_any_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert conductor(profile="mini")._core.limits == MINI.limits
     (tmp_path / "pool.toml").write_text(f'{TRAINED}[workers.small]\nmodel = "ollama:llama3.2"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
-    core = Conductor(planner=EchoLLM())._core
+    core = Conductor(planner=EchoLLM())._core.config
     assert (core.planner.model.name, list(core.pool), core.access) == ("llamaindex:echo", ["small"], "positional")
+
+
+def test_a_core_conductor_keeps_its_settings_unless_others_are_set() -> None:
+    model = ScriptedModel("A.")
+    core = rl_conductor.Conductor(model, {"a": model}, keep_prompts=False, retries=0, access="positional", name="shop")
+    kept = Conductor(conductor=core)._core.config
+    assert (kept.keep_prompts, kept.retries, kept.access, kept.name) == (False, 0, "positional", "shop")
+    assert Conductor(conductor=core, access="binary")._core.config.access == "binary"
 
 
 def test_all_eight_methods_return_the_answer() -> None:

@@ -113,9 +113,9 @@ def test_guardrails_are_passed_again_and_pickled() -> None:
     with pytest.raises(ConfigError, match=r"a guardrail was a pii, .*from_dict\(data, guardrails=\.\.\.\)"):
         Conductor.from_json(made.to_json())
     again = Conductor.from_dict(data, guardrails=[PresidioGuardrail()])
-    assert [guardrail.name for guardrail in again.conductor.guardrails] == ["pii"]
+    assert [guardrail.name for guardrail in again.conductor.config.guardrails] == ["pii"]
     pickled = pickle.loads(pickle.dumps(made))
-    assert [guardrail.name for guardrail in pickled.conductor.guardrails] == ["pii"]
+    assert [guardrail.name for guardrail in pickled.conductor.config.guardrails] == ["pii"]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ async def served(
     pool: WorkerPool, planner: Model, settings: Settings, guardrails: tuple[Guardrail, ...] = ()
 ) -> AsyncGenerator[At, None]:
     """A server over this pool."""
-    found = DiscoveredPool(pool, Planner(model=planner), ("a test needs it",), guardrails=guardrails)
+    found = DiscoveredPool(
+        planner=Planner(model=planner), pool=pool, guardrails=guardrails, reasons=("a test needs it",)
+    )
     service = await Service.create(build_catalog(found, settings.profiles), settings)
     with listening_socket(settings) as listener:
         url = "http://{}:{}".format(*listener.getsockname()[:2])

@@ -30,7 +30,7 @@ def read(folder: Path, name: str = "assistant", conductor: str = "conductor-mini
 
 
 def experiments(settings: Settings, **pool: Any) -> Experiments:
-    discovered = DiscoveredPool(pool_of(**pool or {"a": "from a"}), Planner(model=ScriptedModel("")), ())
+    discovered = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(**pool or {"a": "from a"}))
     return Experiments(settings.routes, build_catalog(discovered, {}))
 
 

@@ -172,7 +172,8 @@ async def test_both_arms_of_an_experiment_have_the_guardrails(serve: Serve) -> N
     guard = Hide()
     at = await serve(guardrails=(guard,), routes={"house": route})
     experiment = at.service.experiments["house"]
-    assert experiment.baseline.conductor.guardrails == experiment.conductor.conductor.guardrails == (guard,)
+    arms = (experiment.baseline, experiment.conductor)
+    assert [arm.conductor.config.guardrails for arm in arms] == [(guard,), (guard,)]
 
 
 def test_guardrails_stand_in_the_pool_file_and_in_the_settings(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_stages_of_adopting_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(f"{vendor}_API_KEY", "none")
     (text,) = [text for kind, text in blocks("adopting.md") if kind == "toml"]
     settings = Settings.model_validate(tomllib.loads(text))
-    found = DiscoveredPool(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
+    found = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(a="from a"))
     route = Experiments(settings.routes, build_catalog(found, settings.profiles))["assistant"]
     assert route.judge is not None
     names = [one.conductor.planner.model.name for one in (route.baseline, route.conductor, route.judge)]

@@ -24,9 +24,10 @@ def read(tmp_path: Path, text: str) -> Settings:
     return read_settings(path)
 
 
-def found(**options: object) -> DiscoveredPool:
+def found(limits: Limits | None = None) -> DiscoveredPool:
     model = ScriptedModel("said")
-    return DiscoveredPool(WorkerPool({"a": model, "b": model}), Planner(model=model), ("why",), **options)  # type: ignore[arg-type]
+    pool = DiscoveredPool(planner=Planner(model=model), pool=WorkerPool({"a": model, "b": model}))
+    return pool.replaced(limits=limits)
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_limits_of_the_pool_apply_unless_a_profile_replaces_them() -> None:
 )
 def test_fingerprints_of_different_pools_differ(worker: Any) -> None:
     def fingerprint(worker: Any) -> str:
-        pool = DiscoveredPool(WorkerPool({"a": worker}), Planner(model=ScriptedModel("")), ())
+        pool = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=WorkerPool({"a": worker}))
         return next(iter(build_catalog(pool, {}))).fingerprint
 
     assert fingerprint(ScriptedModel("x")) == fingerprint(ScriptedModel("x")) != fingerprint(worker)
@@ -133,7 +134,7 @@ def test_fingerprints_of_workers_with_other_tools_differ() -> None:
 
     def fingerprint(*tools: Any) -> str:
         workers = WorkerPool({"a": {"model": ScriptedModel("x"), "description": "same", "tools": tools}})
-        pool = DiscoveredPool(workers, Planner(model=ScriptedModel("")), ())
+        pool = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=workers)
         return next(iter(build_catalog(pool, {}))).fingerprint
 
     assert fingerprint() != fingerprint(today)

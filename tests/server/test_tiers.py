@@ -89,12 +89,12 @@ def test_a_profiles_tiers_lie_beside_its_settings_and_are_part_of_what_it_is(tmp
     tiers().write(tmp_path / "tiers.json")
     config = tmp_path / "conductor.toml"
     config.write_text('[profiles.house]\nreleased = 2026-11-01\ntiers = "tiers.json"\n')
-    found = DiscoveredPool(pool_of(a="from a"), Planner(model=ScriptedModel("")), ())
+    found = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(a="from a"))
 
     house = build_catalog(found, read_settings(config).profiles).find("house")
     plain = build_catalog(found, {"house": ProfileEntry(released=date(2026, 11, 1))}).find("house")
 
-    assert house.conductor.tiers == tiers()
+    assert house.conductor.config.tiers == tiers()
     assert house.fingerprint != plain.fingerprint
     (tmp_path / "tiers.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"tiers\.json"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -231,7 +231,8 @@ async def test_a_conductor_in_its_own_pool_with_one_slot_for_everything_never_wa
     planner = Planner(model=ScriptedModel(plan((1, "delegate", []), (1, "again", []), (0, "join", ["all"])), name="p"))
     limits = Limits(concurrency=1, depth=depth)
     conductor = Conductor(planner, WorkerPool([worker("a", model, concurrency=1)]), limits=limits)
-    conductor.pool = WorkerPool([*conductor.pool.values(), worker("itself", conductor, concurrency=1)])
+    pool = WorkerPool([*conductor.pool.values(), worker("itself", conductor, concurrency=1)])
+    conductor.config = replace(conductor.config, pool=pool)
 
     async with asyncio.timeout(SOON):
         trace = await conductor.run("What is it?")

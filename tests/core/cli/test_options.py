@@ -14,7 +14,7 @@ def found(policy: Policy) -> DiscoveredPool:
     """A pool of three, of which one is external."""
     tags = {"near": frozenset[str](), "far": frozenset({"external"}), "other": frozenset[str]()}
     workers = [Worker.of(name, ScriptedModel(name), card=Card(name=name, tags=tags[name])) for name in tags]
-    return DiscoveredPool(WorkerPool(workers), Planner(model=ScriptedModel("")), (), policy=policy)
+    return DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=WorkerPool(workers), policy=policy)
 
 
 def test_what_is_denied_is_denied_beside_what_was_denied_already() -> None:

@@ -133,7 +133,7 @@ def test_a_trained_planner_is_asked_as_its_pool_file_says(tmp_path: Path) -> Non
         planner = made.planner
         assert (planner.form, planner.roster, planner.examples, planner.samples) == ("lines", "ordinals", 0, 2)
         assert (planner.sampling.max_tokens, planner.sampling.temperature) == (200, 0.0)
-        assert (made.access, made.limits.steps) == ("positional", 3)
+        assert (made.config.access, made.limits.steps) == ("positional", 3)
 
 
 def ultra_over(path: Path) -> Conductor:

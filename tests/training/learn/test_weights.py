@@ -96,7 +96,7 @@ def test_a_trained_planner_is_stored_with_its_adapter_relative_to_the_folder(tmp
     loaded = Conductor.load(tmp_path / "moved", pool=build_pool())
     planner = loaded.planner
     assert (planner.model.name, planner.examples, planner.sampling.max_tokens) == ("embedded:smollm2-135m", 0, 90)
-    assert (loaded.limits.steps, loaded.access, planner.instructions) == (3, "positional", 'Say "please".')
+    assert (loaded.limits.steps, loaded.config.access, planner.instructions) == (3, "positional", 'Say "please".')
     own = Conductor.load(tmp_path / "moved", pool=build_pool(), planner=build_planner())
     assert own.planner.model.name == "scripted:planner"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,8 +12,9 @@ from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.scope import current_scope
+from rl_conductor.config.conductor_config import ConductorConfig
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
-from rl_conductor.config.profiles import Profile, profile_named
+from rl_conductor.config.profiles import Profile
 from rl_conductor.execution.question import Question, delimiter_key, to_request
 from rl_conductor.execution.restore import check_resumed
 from rl_conductor.execution.run import Run
@@ -73,19 +75,26 @@ class Conductor:
             ConfigError: the tiers file can't be read, or the pool lacks a worker of tiers, selector or guardrails.
             PolicyError: the policy allows no workflow, or does not allow the planner or a guardrail to read requests.
         """
-        self.planner = Planner.of(planner)
-        self.pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-        self.policy, self.limits = Policy.require(policy, Policy()), Limits.require(limits, Limits())
-        self.name, self.access = f"conductor:{name}", access
-        self.tiers = tiers if isinstance(tiers, Router | None) else Router.read(tiers)
-        self.selector = selector
-        self.guardrails = bind_guardrails(guardrails, self.pool)
-        self._options: dict[str, Any] = {"retries": retries, "keep_prompts": keep_prompts}
-        for chooser in (each for each in (self.tiers, self.selector) if each is not None):
-            chooser.check_pool(self.pool)
-        self.capabilities = self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
+        pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
+        self.config = ConductorConfig(
+            planner=Planner.of(planner),
+            pool=pool,
+            policy=Policy.require(policy, Policy()),
+            limits=Limits.require(limits, Limits()),
+            access=access,
+            retries=retries,
+            keep_prompts=keep_prompts,
+            tiers=tiers if isinstance(tiers, Router | None) else Router.read(tiers),
+            selector=selector,
+            guardrails=bind_guardrails(guardrails, pool),
+            name=name,
+        )
+        self.name = f"conductor:{name}"
+        self.capabilities = pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
+        for chooser in (each for each in (self.config.tiers, selector) if each is not None):
+            chooser.check_pool(pool)
         if self.planner.roster == "cards":
-            warn_of_lookalikes(self.pool)
+            warn_of_lookalikes(pool)
         self._create_run(Request(messages=()), None, None, ignore).check_setup()
 
     @classmethod
@@ -134,14 +143,13 @@ class Conductor:
         profile: Profile | str | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
-        name: str = "conductor",
+        name: str | None = None,
     ) -> Self:
         """Creates a conductor from a discovered pool.
 
         Args:
             discovered: the planner, the pool and their default settings.
-            profile: a profile or the name of a built-in one; it orders the workers and sets the limits, but plans get
-                no more steps than the discovered limits allow.
+            profile: a profile or the name of a built-in one, as for `DiscoveredPool.with_profile`.
             policy: replaces the discovered policy.
             limits: replaces the limits of the profile or the discovered ones.
             name: the conductor's name as a model.
@@ -150,55 +158,36 @@ class Conductor:
             ConfigError: the profile does not exist, or the tiers do not match the pool.
             PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
         """
-        profile = profile_named(profile) if isinstance(profile, str) else profile
-        return cls(
-            discovered.planner_for(profile),
-            profile.ordered(discovered.pool) if profile else discovered.pool,
-            policy=Policy.require(policy, discovered.policy),
-            limits=Limits.require(limits, profile.within(discovered.limits) if profile else discovered.limits),
-            access=discovered.access,
-            tiers=discovered.tiers,
-            selector=discovered.selector,
-            guardrails=discovered.guardrails,
-            name=name,
-        )
+        return cls.from_config(discovered.with_profile(profile).replaced(policy=policy, limits=limits, name=name))
 
-    def to_discovered(self) -> DiscoveredPool:
-        """Returns the parts of this conductor, for hosts that build their own one of them."""
-        names = ("policy", "limits", "access", "tiers", "selector", "guardrails")
-        settings = {name: getattr(self, name) for name in names}
-        return DiscoveredPool(self.pool, self.planner, (), **settings)
+    @classmethod
+    def from_config(cls, config: ConductorConfig) -> Self:
+        """Creates a conductor from its configuration. Raises like the constructor."""
+        return cls(**{each.name: getattr(config, each.name) for each in fields(ConductorConfig)})
 
-    def replaced(
-        self,
-        *,
-        planner: Planner | None = None,
-        pool: WorkerPool | None = None,
-        selector: WorkflowSelector | None = None,
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-        access: AccessMode | None = None,
-        retries: int | None = None,
-        guardrails: Sequence[Guardrail] | None = None,
-    ) -> Self:
-        """Returns a copy of this conductor with some parts replaced; `None` keeps a part.
+    def replaced(self, **changes: Any) -> Self:
+        """Returns a copy with some fields of `config` changed; `None` keeps a field. Raises like the constructor."""
+        return self.from_config(self.config.replaced(**changes))
 
-        Raises:
-            ConfigError: the tiers do not match the pool.
-            PolicyError: the policy allows no workflow.
-        """
-        return type(self)(
-            planner or self.planner,
-            pool or self.pool,
-            policy=Policy.require(policy, self.policy),
-            limits=Limits.require(limits, self.limits),
-            access=self.access if access is None else access,
-            **(self._options | ({} if retries is None else {"retries": retries})),
-            tiers=self.tiers,
-            selector=selector or self.selector,
-            guardrails=self.guardrails if guardrails is None else guardrails,
-            name=self.name.partition(":")[2],
-        )
+    @property
+    def planner(self) -> Planner:
+        """The planner, which writes the workflows."""
+        return self.config.planner
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The workers."""
+        return self.config.pool
+
+    @property
+    def policy(self) -> Policy:
+        """The default policy of runs."""
+        return self.config.policy
+
+    @property
+    def limits(self) -> Limits:
+        """The default limits of runs."""
+        return self.config.limits
 
     def check(self, request: Request, *, policy: Policy | None = None, limits: Limits | None = None) -> None:
         """Checks, without any call, that the policy and the workers' capabilities allow `request`.
@@ -366,7 +355,7 @@ class Conductor:
             self._closing = True
             try:
                 planners = [planner.model for planner in self.planner.planners]
-                await close_all((*planners, *(worker.model for worker in self.pool.values()), *self.guardrails))
+                await close_all((*planners, *(worker.model for worker in self.pool.values()), *self.config.guardrails))
             finally:
                 self._closing = False
 
@@ -382,17 +371,24 @@ class Conductor:
         outer = current_scope.get().policies
         policy = Policy.require(policy, self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
-        options = self._options | {"guardrails": self.guardrails, "delimiter_key": delimiter_key(request)}
-        context = RunContext(limits=limits, emit=emit, policies=policies, **options)
+        context = RunContext(
+            limits=limits,
+            emit=emit,
+            policies=policies,
+            retries=self.config.retries,
+            keep_prompts=self.config.keep_prompts,
+            guardrails=self.config.guardrails,
+            delimiter_key=delimiter_key(request),
+        )
         return Run(
             context=context,
             planner=self.planner,
             pool=self.pool,
             request=request,
             policy=policy,
-            access=self.access,
-            conductor=self.name.partition(":")[2],
-            tiers=self.tiers,
-            selector=self.selector,
+            access=self.config.access,
+            conductor=self.config.name,
+            tiers=self.config.tiers,
+            selector=self.config.selector,
             previous_rounds=previous_rounds,
         )

@@ -32,13 +32,13 @@ def cache_key(conductor: Conductor) -> tuple[str, ...]:
 
 def _fixed_key(conductor: Conductor) -> str:
     models = [_serialize(model) for model in _models(conductor) if not isinstance(model, ChatModel)]
-    if conductor.guardrails or None in models:
+    if conductor.config.guardrails or None in models:
         return uuid4().hex
     settings = {
         "name": conductor.name,
         "planners": [(planner.setup, planner.domain) for planner in conductor.planner.planners],
         "workers": [worker.setup for worker in conductor.pool.values()],
-        **{name: getattr(conductor, name) for name in ("policy", "limits", "access", "tiers", "selector")},
+        **{name: getattr(conductor.config, name) for name in ("policy", "limits", "access", "tiers", "selector")},
     }
     content = b"\n".join([to_json(settings), *filter(None, models)])  # with API keys in it, so only its hash is stored
     return hashlib.sha256(content).hexdigest()

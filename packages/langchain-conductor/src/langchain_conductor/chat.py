@@ -225,17 +225,15 @@ class ChatConductor(ChatConductorSettings):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        pool = self.conductor.pool
+        config = self.conductor.config
         return {
             "model": self.model,
-            "workers": {name: worker.model.name for name, worker in pool.items()},
-            "planner": self.conductor.planner.model.name,
+            "workers": {name: worker.model.name for name, worker in config.pool.items()},
+            "planner": config.planner.model.name,
             **({"instructions": self.instructions} if self.instructions else {}),
-            "policy": self.conductor.policy.model_dump(mode="json", exclude_defaults=True),
-            "limits": self.conductor.limits.model_dump(mode="json", exclude_defaults=True),
-            **(
-                {"guardrails": [repr(each) for each in guardrails]} if (guardrails := self.conductor.guardrails) else {}
-            ),
+            "policy": config.policy.model_dump(mode="json", exclude_defaults=True),
+            "limits": config.limits.model_dump(mode="json", exclude_defaults=True),
+            **({"guardrails": [repr(each) for each in config.guardrails]} if config.guardrails else {}),
             **self._default_options(),
         }
 

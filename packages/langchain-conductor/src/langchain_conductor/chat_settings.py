@@ -64,8 +64,9 @@ class ChatConductorSettings(BaseChatModel):
     limits: Limits | None = None
     rounds: int | None = Field(default=None, ge=1)
     """Maximum number of plans that run one after the other; replaces `limits.rounds`."""
-    max_retries: int = Field(default=2, ge=0)
-    """Maximum number of retries of a worker's call that failed with a transient error."""
+    max_retries: int | None = Field(default=None, ge=0)
+    """Maximum number of retries of a worker's call that failed with a transient error; by default 2, or that of
+    `conductor`."""
     temperature: float | None = None
     """This and the next five apply to the worker that gives the answer."""
     top_p: float | None = None

@@ -52,7 +52,7 @@ def resolve_pool(
     if isinstance(learned, Conductor):
         if workers is not None:
             raise ConfigError("workers and a conductor were passed, which has its own workers; pass one of them")
-        resolved = learned.to_discovered()
+        resolved = DiscoveredPool(**vars(learned.config))
     elif learned is not None:
         pool = None if workers is None else pool_of(workers)
         resolved = load_folder(learned, pool=pool, planner=_to_planner(planner) if planner else None)
@@ -61,9 +61,8 @@ def resolve_pool(
         resolved = discover()
     else:
         pool = pool_of(workers)
-        resolved = DiscoveredPool(
-            pool, _to_planner(planner) if planner else _with_thinking(Planner.from_pool(pool)), ()
-        )
+        own_planner = _to_planner(planner) if planner else _with_thinking(Planner.from_pool(pool))
+        resolved = DiscoveredPool(planner=own_planner, pool=pool)
     if planner:
         resolved = resolved.with_planner(_to_planner(planner))
     economy_planner = resolved.economy_planner and trace_planner(resolved.economy_planner)
@@ -82,7 +81,7 @@ def build_conductor(
     policy: Policy | None = None,
     limits: Limits | None = None,
     rounds: int | None = None,
-    retries: int = 2,
+    retries: int | None = None,
     access: AccessMode | None = None,
     instructions: str = "",
     guardrails: Sequence[Guardrail] | None = None,
@@ -95,7 +94,7 @@ def build_conductor(
         policy: replaces the discovered or default policy.
         limits: replaces the limits of the profile, or the discovered or default ones.
         rounds: replaces `limits.rounds`.
-        retries: maximum number of retries of a call that failed with a transient error.
+        retries: replaces the maximum number of retries of a call that failed with a transient error.
         access: `binary` or `positional`; replaces the discovered or default mode.
         instructions: for plans; replaces those of the planner.
         guardrails: replaces those of the pool file.
@@ -107,13 +106,15 @@ def build_conductor(
     selected = _find_profile(profile) if profile else None
     if instructions:
         resolved = replace(resolved, planner=replace(resolved.planner, instructions=instructions))
-    if guardrails is not None:
-        resolved = replace(resolved, guardrails=tuple(guardrails))
-    conductor = Conductor.from_discovered(
-        resolved, profile=selected, policy=policy, limits=limits, name=model_name(profile)
+    config = resolved.with_profile(selected).replaced(policy=policy, limits=limits)
+    config = config.replaced(
+        limits=None if rounds is None else config.limits.model_copy(update={"rounds": rounds}),
+        retries=retries,
+        access=access,
+        guardrails=guardrails,
+        name=f"{config.name}-{profile}" if profile else None,
     )
-    limits = conductor.limits if rounds is None else conductor.limits.model_copy(update={"rounds": rounds})
-    return conductor.replaced(limits=limits, retries=retries, access=access)
+    return Conductor.from_config(config)
 
 
 def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefaults]:

@@ -88,7 +88,7 @@ def create_app(*conductors: Conductor, settings: Settings | None = None) -> Fast
     """
     effective = settings or Settings()
     if guardrails := build_guardrails(effective.guardrails):
-        conductors = tuple(each.replaced(guardrails=(*each.guardrails, *guardrails)) for each in conductors)
+        conductors = tuple(each.replaced(guardrails=(*each.config.guardrails, *guardrails)) for each in conductors)
     catalog = catalog_of(conductors)
 
     @asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from functools import cached_property
 
@@ -63,16 +63,16 @@ class ServedModel:
     def fingerprint(self) -> str:
         """A hash of everything that affects its answers: code, prompts, limits, planner, pool, guardrails."""
         conductor = self.conductor
-        parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), conductor.access]
+        parts = [package_version(), prompt_version(), conductor.limits.model_dump_json(), conductor.config.access]
         for planner in conductor.planner.planners:
             parts += [planner.model.name, planner.setup.model_dump_json(exclude=DETECTED)]
             parts += [planner.domain.model_dump_json()] if planner.domain else []
-        parts += [conductor.tiers.sha256] if conductor.tiers else []
-        parts += [conductor.selector.model_dump_json()] if conductor.selector else []
+        parts += [conductor.config.tiers.sha256] if conductor.config.tiers else []
+        parts += [conductor.config.selector.model_dump_json()] if conductor.config.selector else []
         for worker in conductor.pool.values():
             parts.append(worker.setup.model_dump_json(exclude=DETECTED))
             parts += [worker.model.tools.description] if isinstance(worker.model, ToolLoopModel) else []
-        parts += [f"{guardrail.name} {sorted(guardrail.stages)}" for guardrail in conductor.guardrails]
+        parts += [f"{guardrail.name} {sorted(guardrail.stages)}" for guardrail in conductor.config.guardrails]
         return f"fp_{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:12]}"
 
 
@@ -130,10 +130,15 @@ def build_catalog(pool: DiscoveredPool, profiles: dict[str, ProfileEntry]) -> Mo
 
 
 def _model_from_profile(name: str, entry: ProfileEntry, pool: DiscoveredPool) -> ServedModel:
-    routed = replace(pool, tiers=Router.read(entry.tiers)) if entry.tiers else pool
-    base = Conductor.from_discovered(routed, profile=entry.base, policy=entry.policy, name=name)
+    config = pool.with_profile(entry.base)
     limits = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
-    return ServedModel(name, entry.released, base.replaced(limits=base.limits.model_copy(update=limits)))
+    config = config.replaced(
+        policy=entry.policy,
+        limits=config.limits.model_copy(update=limits),
+        tiers=Router.read(entry.tiers) if entry.tiers else None,
+        name=name,
+    )
+    return ServedModel(name, entry.released, Conductor.from_config(config))
 
 
 def catalog_of(conductors: Sequence[Conductor]) -> ModelCatalog:

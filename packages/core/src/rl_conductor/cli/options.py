@@ -217,8 +217,9 @@ class RunOptions:
     def conductor(self) -> tuple[Conductor, DiscoveredPool]:
         """Builds the conductor, and returns it with the discovered pool."""
         discovered = self._discover()
-        defaults = Conductor.from_discovered(discovered, profile=self.profile, policy=self.policy(discovered))
-        return defaults.replaced(limits=self._limits(defaults.limits)), discovered
+        config = discovered.with_profile(self.profile)
+        config = config.replaced(policy=self.policy(discovered), limits=self._limits(config.limits))
+        return Conductor.from_config(config), discovered
 
     def _discover(self) -> DiscoveredPool:
         sources = {"--pool": self.pool, "--conductor": self.conductor_folder, "--model": self.models}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from rl_conductor.config.conductor_config import ConductorConfig
 from rl_conductor.config.learned_folder import (
     CONDUCTOR_FILE,
     apply_conductor_file,
@@ -15,23 +16,20 @@ from rl_conductor.config.learned_folder import (
     read_conductor_file,
     trained_planner,
 )
-from rl_conductor.config.profiles import Profile
+from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError
-from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.models import model
 from rl_conductor.models.endpoints import ENDPOINTS, redact_url, usable_key
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
-from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import FREE, Card, Price, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode
 
 POOL_VARIABLE = "RL_CONDUCTOR_POOL"
 """The environment variable with the path of a pool file, which takes precedence over everything else."""
@@ -74,25 +72,14 @@ EMBEDDED = {
 }
 
 
-@dataclass(frozen=True)
-class DiscoveredPool:
-    """A pool and a planner with their settings, and the reasons why they were selected."""
+@dataclass(frozen=True, kw_only=True)
+class DiscoveredPool(ConductorConfig):
+    """The configuration of a conductor that was discovered, and the reasons why it was selected."""
 
-    pool: WorkerPool
-    planner: Planner
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     """Sentences for the user that explain the selection."""
-    policy: Policy = field(default_factory=Policy)
-    limits: Limits = field(default_factory=Limits)
-    access: AccessMode = "binary"
-    """How plans specify the earlier steps that a step reads."""
-    tiers: Router | None = None
-    """Sends simple requests to a single call of one worker; `None` plans every request."""
     economy_planner: Planner | None = None
     """A quicker planner, for profiles that prefer cheap and fast workers."""
-    selector: WorkflowSelector | None = None
-    """Selects a learned workflow for each request; `None` without a learned conductor."""
-    guardrails: tuple[Guardrail, ...] = ()
     embedded: bool = False
     """`True` if nothing else was found, so that the tiny embedded models are used."""
 
@@ -100,10 +87,20 @@ class DiscoveredPool:
         """Returns a copy in which `planner` writes all plans."""
         return replace(self, planner=planner, economy_planner=None)
 
-    def planner_for(self, profile: Profile | None) -> Planner:
-        """Returns the planner to use with a profile."""
-        is_economy = profile is not None and profile.economy
-        return (is_economy and self.economy_planner) or self.planner
+    def with_profile(self, profile: Profile | str | None) -> Self:
+        """Returns a copy for a profile or the built-in one of this name, if any.
+
+        The profile orders the workers and sets the limits, but plans get no more steps than the present limits allow.
+
+        Raises:
+            ConfigError: there is no profile of this name.
+        """
+        if profile is None:
+            return self
+        profile = profile_named(profile) if isinstance(profile, str) else profile
+        planner = (profile.economy and self.economy_planner) or self.planner
+        pool, limits = profile.ordered(self.pool), profile.within(self.limits)
+        return replace(self, planner=planner, pool=pool, limits=limits)
 
 
 def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path | None = None) -> DiscoveredPool:
@@ -143,7 +140,7 @@ def from_file(content: PoolFile, reason: str, *, planner: Planner | None = None)
         planner = Planner.from_pool(pool) if entry is None else Planner.from_entry(entry)
         source = "its first language model is also the planner" if entry is None else "using its planner"
         reasons.append(f"{source}: {planner.model.name}")
-    found = DiscoveredPool(pool, planner, tuple(reasons), tiers=tiers, guardrails=guardrails)
+    found = DiscoveredPool(planner=planner, pool=pool, tiers=tiers, guardrails=guardrails, reasons=tuple(reasons))
     return found if entry is None else replace(found, limits=Limits(steps=entry.steps), access=entry.access)
 
 
@@ -168,7 +165,7 @@ def load_folder(
     if pool is not None:
         pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
         planner = planner or Planner.from_pool(pool)
-        discovered = DiscoveredPool(pool, planner, (f"using {source}",))
+        discovered = DiscoveredPool(planner=planner, pool=pool, reasons=(f"using {source}",))
     else:
         assert content.pool is not None
         if not content.pool.is_file():
@@ -196,7 +193,8 @@ def from_models(names: Sequence[str]) -> DiscoveredPool:
     worker_names = short_names if len(set(short_names)) == len(names) else names
     pool = WorkerPool(Worker.of(worker, name) for worker, name in zip(worker_names, names, strict=True))
     planner = Planner.from_pool(pool)
-    return DiscoveredPool(pool, planner, (f"using {', '.join(names)}", f"{planner.model.name} is also the planner"))
+    reasons = (f"using {', '.join(names)}", f"{planner.model.name} is also the planner")
+    return DiscoveredPool(planner=planner, pool=pool, reasons=reasons)
 
 
 def from_keys(environ: Mapping[str, str]) -> DiscoveredPool | None:
@@ -225,8 +223,12 @@ def from_keys(environ: Mapping[str, str]) -> DiscoveredPool | None:
     strong, fast = workers[:2]
     reasons += [*problems, f"the first strong model is also the planner: {strong.model.name}"]
     reasons.append(f"the profile mini plans with the first fast model: {fast.model.name}")
-    planner, economy_planner = Planner.from_worker(strong), Planner.from_worker(fast)
-    return DiscoveredPool(WorkerPool(workers), planner, tuple(reasons), economy_planner=economy_planner)
+    return DiscoveredPool(
+        planner=Planner.from_worker(strong),
+        pool=WorkerPool(workers),
+        reasons=tuple(reasons),
+        economy_planner=Planner.from_worker(fast),
+    )
 
 
 def _vendor_workers(provider: str, vendor: Vendor, *, key: str | None) -> list[Worker]:
@@ -280,7 +282,8 @@ def _server_pool(
     pool = WorkerPool(Worker.of(name, server_model) for name, server_model in zip(names, models, strict=True))
     planner = Planner.from_pool(pool)
     reason = f"using the server at {redact_url(address)} ({source}): {', '.join(names)}"
-    return DiscoveredPool(pool, planner, (reason, f"{planner.model.name} is also the planner"))
+    reasons = (reason, f"{planner.model.name} is also the planner")
+    return DiscoveredPool(planner=planner, pool=pool, reasons=reasons)
 
 
 def embedded() -> DiscoveredPool:
@@ -308,4 +311,11 @@ def embedded() -> DiscoveredPool:
         "found no API key, server or pool file: using the built-in tiny models",
         "the coder, the better of the two, always writes the answer; plans have at most 3 steps",
     )
-    return DiscoveredPool(pool, planner, reasons, policy=Policy(final="coder"), limits=Limits(steps=3), embedded=True)
+    return DiscoveredPool(
+        planner=planner,
+        pool=pool,
+        policy=Policy(final="coder"),
+        limits=Limits(steps=3),
+        reasons=reasons,
+        embedded=True,
+    )

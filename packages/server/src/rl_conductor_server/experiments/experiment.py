@@ -105,7 +105,7 @@ def _build_experiment(name: str, entry: RouteEntry, catalog: ModelCatalog) -> Ex
             f"write one of {', '.join(models)}"
         )
     shadow = entry.shadow
-    guardrails = models[entry.conductor].conductor.guardrails
+    guardrails = models[entry.conductor].conductor.config.guardrails
     baseline = _single_model(name, "incumbent", entry.incumbent, entry.released, guardrails)
     # The judge gets no prompt that a worker would not get. What it reads has passed the other stages already.
     prompt_guardrails = [_at_prompts(guardrail) for guardrail in guardrails if "prompt" in guardrail.stages]

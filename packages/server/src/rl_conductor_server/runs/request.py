@@ -101,7 +101,7 @@ class AdmittedRequest:
         """
         parsed, conductor = self.parsed, self.model.conductor
         is_cacheable = parsed.keep and not parsed.is_background and self.idempotency_key is None
-        if self.cache_seconds is None or not is_cacheable or self.model.arm or conductor.guardrails:
+        if self.cache_seconds is None or not is_cacheable or self.model.arm or conductor.config.guardrails:
             return None
         content = parsed.model_dump_json(exclude=FORMAT_FIELDS | {"labels": True, "ignored": True})
         parts = [self.api, self.model.pinned, self.model.fingerprint, content]
@@ -134,7 +134,7 @@ class AdmittedRequest:
     @property
     def is_checked(self) -> bool:
         """`True` if guardrails check the input, so that no text of the request may be stored before."""
-        return any("input" in guardrail.stages for guardrail in self.model.conductor.guardrails)
+        return any("input" in guardrail.stages for guardrail in self.model.conductor.config.guardrails)
 
     @property
     def may_store_content(self) -> bool:

@@ -94,9 +94,9 @@ def _complete_samples(systems: Sequence[SystemRows], samples: Sequence[Sample], 
 async def run_learner(runner: Runner, learner: Learner, samples: Sequence[Sample]) -> dict[str, ExperienceRow]:
     """Runs a learned system on questions; returns the rows within the budget by sample id."""
     conductor = learner.apply(runner.conductor)
-    if conductor.selector is None:
+    if conductor.config.selector is None:
         return _by_sample(await runner.run_conductor(samples, learner.name, conductor))
-    pairs = [(sample, _select(conductor.selector, sample)) for sample in samples]
+    pairs = [(sample, _select(conductor.config.selector, sample)) for sample in samples]
     await runner.run_workflows(pairs)
     table = score_table(runner, samples)
     rows = {sample.id: table.rows.get((workflow, sample.id)) for sample, workflow in pairs}
@@ -105,7 +105,7 @@ async def run_learner(runner: Runner, learner: Learner, samples: Sequence[Sample
 
 async def _run_system(runner: Runner, learner: Learner, samples: Sequence[Sample]) -> SystemRows:
     rows = await run_learner(runner, learner, samples)
-    selector = learner.apply(runner.conductor).selector
+    selector = learner.apply(runner.conductor).config.selector
     if selector is None:
         return SystemRows(learner.name, getattr(learner, "description", "planner"), rows, planner_calls=True)
     if len(selector.workflows) == 1:

@@ -30,7 +30,7 @@ async def validate_learners(
     """
     rows: dict[str, Mapping[str, ExperienceRow]] = {}
     for learner in learners:
-        if tries_planners or learner.apply(runner.conductor).selector is not None:
+        if tries_planners or learner.apply(runner.conductor).config.selector is not None:
             results = await run_learner(runner, learner, samples)
             if len(results) == len(samples):
                 rows[learner.name] = results

@@ -62,7 +62,7 @@ class Workspace:
         """
         conductor = self.conductor if learner is None else learner.apply(self.conductor)
         weights = getattr(learner, "planner_entry", None)
-        selector = conductor.selector
+        selector = conductor.config.selector
         domain = None
         if weights is not None or (selector is not None and has_chains(selector)):
             domain = task_domain(data.task.samples, data.groups)

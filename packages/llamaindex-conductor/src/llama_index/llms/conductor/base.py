@@ -148,21 +148,18 @@ class Conductor(StructuredOutputLLM):
         )
         resolved = self._resolve()
         self._pool = resolved.pool
-        discovered = replace(instrument_pool(resolved), access=self.access or resolved.access)
         self._core = rl_conductor.Conductor.from_discovered(
-            discovered, profile=self.profile, policy=self.policy, limits=self.limits
+            instrument_pool(resolved), profile=self.profile, policy=self.policy, limits=self.limits
         )
 
     def _resolve(self) -> rl_conductor.DiscoveredPool:
-        """Returns the workers and the planner, with the instructions and guardrails of the fields."""
+        """Returns the workers and the planner, with the instructions, guardrails and access of the fields."""
         resolved = resolve_pool(self.workers, self.planner, self.learned)
         if self.instructions:
             resolved = replace(resolved, planner=replace(resolved.planner, instructions=self.instructions))
-        if self.guardrails is not None:
-            for guardrail in self.guardrails:
-                reject_placeholder("a guardrail", guardrail, option="guardrails")
-            resolved = replace(resolved, guardrails=tuple(self.guardrails))
-        return resolved
+        for guardrail in self.guardrails or ():
+            reject_placeholder("a guardrail", guardrail, option="guardrails")
+        return resolved.replaced(access=self.access, guardrails=self.guardrails)
 
     # -------------------------------------------------------------------------------- properties
 

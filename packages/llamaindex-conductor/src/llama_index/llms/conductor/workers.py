@@ -148,7 +148,7 @@ def resolve_pool(
     if isinstance(learned, Conductor):
         if workers is not None:
             raise ConfigError("workers and a conductor were passed, which has its own workers; pass one of them")
-        resolved = learned.to_discovered()
+        resolved = DiscoveredPool(**vars(learned.config))
         return resolved if planner is None else resolved.with_planner(_create_planner(planner))
     if learned is not None:
         pool = None if workers is None else pool_of(workers)
@@ -157,7 +157,7 @@ def resolve_pool(
         discovered = discover()
         return discovered if planner is None else discovered.with_planner(_create_planner(planner))
     pool = pool_of(workers)
-    return DiscoveredPool(pool, Planner.from_pool(pool) if planner is None else _create_planner(planner), ())
+    return DiscoveredPool(planner=Planner.from_pool(pool) if planner is None else _create_planner(planner), pool=pool)
 
 
 def _create_planner(planner: WorkerLike | Planner) -> Planner:

@@ -123,7 +123,7 @@ def base_entry(conductor: Conductor, settings: TableSettings) -> PlannerEntry:
         model=settings.model if is_embedded else f"transformers:{settings.model}",
         form="lists",
         examples=0,
-        access=conductor.access,
+        access=conductor.config.access,
         steps=conductor.limits.steps,
         temperature=0.0,
         instructions=conductor.planner.instructions,

@@ -1,0 +1,37 @@
+"""`ConductorConfig`: the planner, the workers and the settings of a conductor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from rl_conductor.guardrails.base import Guardrail
+from rl_conductor.planning.planner import Planner
+from rl_conductor.planning.router import Router
+from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import AccessMode
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConductorConfig:
+    """The planner, the workers and the settings of a conductor; `Conductor` documents them."""
+
+    planner: Planner
+    pool: WorkerPool
+    policy: Policy = field(default_factory=Policy)
+    limits: Limits = field(default_factory=Limits)
+    access: AccessMode = "binary"
+    retries: int = 2
+    keep_prompts: bool = True
+    tiers: Router | None = None
+    selector: WorkflowSelector | None = None
+    guardrails: Sequence[Guardrail] = ()
+    name: str = "conductor"
+
+    def replaced(self, **changes: Any) -> Self:
+        """Returns a copy with some fields changed; `None` keeps a field."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
