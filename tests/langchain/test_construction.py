@@ -75,6 +75,15 @@ def test_the_access_mode_can_be_set() -> None:
         ChatConductor(WORKERS, access="any")
 
 
+def test_a_profile_with_another_planner_keeps_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RL_CONDUCTOR_POOL", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    usual, mini = (ChatConductor(model=model, instructions="Check twice.").conductor for model in (None, "mini"))
+    assert usual.planner.model.name != mini.planner.model.name
+    assert usual.planner.instructions == mini.planner.instructions == "Check twice."
+
+
 def test_a_core_conductor_keeps_its_settings_unless_others_are_set() -> None:
     workers = {"a": ScriptedModel("A.")}
     core = Conductor(ScriptedModel(LONE), workers, keep_prompts=False, retries=0, access="positional", name="shop")

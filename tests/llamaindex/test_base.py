@@ -76,6 +76,15 @@ def test_a_profile_and_a_planner_work_with_any_workers(tmp_path: Path, monkeypat
     assert (core.planner.model.name, list(core.pool), core.access) == ("llamaindex:echo", ["small"], "positional")
 
 
+def test_a_profile_with_another_planner_keeps_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RL_CONDUCTOR_POOL", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
+    usual, mini = (Conductor(profile=profile, instructions="Check twice.")._core for profile in (None, "mini"))
+    assert usual.planner.model.name != mini.planner.model.name
+    assert usual.planner.instructions == mini.planner.instructions == "Check twice."
+
+
 def test_a_core_conductor_keeps_its_settings_unless_others_are_set() -> None:
     model = ScriptedModel("A.")
     core = rl_conductor.Conductor(model, {"a": model}, keep_prompts=False, retries=0, access="positional", name="shop")

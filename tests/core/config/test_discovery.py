@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from rl_conductor.config.profiles import ProfileName
 from rl_conductor.config.server_models import list_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import ENDPOINTS
+from rl_conductor.planning.domain import Domain
+from rl_conductor.planning.features import LinearScore
 from rl_conductor.planning.planner import Planner
 from rl_conductor.types import FREE, Card
 from rl_conductor.workflow.limits import Limits
@@ -352,6 +355,18 @@ def test_mini_plans_with_a_fast_model_and_ultra_with_a_strong_one() -> None:
 
     own = Planner(model=strong.model, samples=1)
     assert Conductor.from_discovered(found.with_planner(own), profile="mini").planner is own
+
+
+def test_instructions_are_for_every_planner_that_may_plan() -> None:
+    found = discover({"OPENAI_API_KEY": "sk-1"})
+    domain = Domain(score=LinearScore(), threshold=0.5, accepted=1.0, refused=1.0)
+    trained = replace(found.planner, domain=domain, general=found.planner)
+
+    told = replace(found, planner=trained).with_instructions("Check twice.")
+
+    for profile in ("mini", "ultra"):
+        planners = told.with_profile(profile).planner.planners
+        assert {planner.instructions for planner in planners} == {"Check twice."}
 
 
 def test_data_rules_know_where_a_planner_is(tmp_path: Path) -> None:

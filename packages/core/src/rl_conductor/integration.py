@@ -1,8 +1,13 @@
-"""Building blocks for adapters to other frameworks: sync bridges, calls on foreign event loops, redaction, budgets.
+"""Building blocks for adapters to other frameworks: their workers, calls on foreign event loops, redaction, budgets.
 
 The LangChain and LlamaIndex packages are built on this module. Everything else that an adapter needs is in
 `rl_conductor` and its documented sub-packages.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 
 from rl_conductor._internal.blocking import (
     call_async_or_sync,
@@ -17,11 +22,16 @@ from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor._internal.validation import FieldError, field_errors, first_field_error
 from rl_conductor.calls.budget import Reservation
 from rl_conductor.calls.scope import current_scope
+from rl_conductor.conductor import Conductor
+from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
+from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import parse_retry_after
 from rl_conductor.models.openai.wire import is_strict_schema, refusal
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
+from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import WorkerEntry, worker_from
 from rl_conductor.pool.worker_prompt import prompt_in, subtask_in
 from rl_conductor.types.completions import parse_finish_reason
@@ -29,6 +39,7 @@ from rl_conductor.types.completions import parse_finish_reason
 __all__ = [
     "PLAN_FORMAT_NAME",
     "FieldError",
+    "LearnedSource",
     "Reservation",
     "WorkerEntry",
     "call_async_or_sync",
@@ -51,7 +62,42 @@ __all__ = [
     "redact_secrets",
     "refusal",
     "run_sync",
+    "select_pool",
     "stream_async_or_sync",
     "subtask_in",
     "worker_from",
 ]
+
+LearnedSource = Conductor | Path | str
+"""A Conductor, or the folder of a learned one."""
+
+
+def select_pool(
+    workers: WorkerPool | None,
+    planner: Planner | None,
+    conductor: LearnedSource | None,
+    *,
+    default_planner: Callable[[WorkerPool], Planner] = Planner.from_pool,
+) -> DiscoveredPool:
+    """Selects the workers and the planner of an adapter's model from its arguments.
+
+    Args:
+        workers: by default those of the learned folder's pool file; without a `conductor`, those found on this machine.
+        planner: replaces the planner.
+        conductor: a Conductor, all of whose settings are kept, or the folder of a learned one.
+        default_planner: creates the planner of `workers`.
+
+    Raises:
+        ConfigError: `workers` were passed beside a Conductor, none of them can plan, or the folder can't be loaded.
+    """
+    if isinstance(conductor, Conductor):
+        if workers is not None:
+            raise ConfigError("workers and a conductor were passed, which has its own workers; pass one of them")
+        selected = DiscoveredPool(**vars(conductor.config))
+    elif conductor is not None:
+        return load_folder(conductor, pool=workers, planner=planner)
+    elif workers is not None:
+        return DiscoveredPool(planner=planner or default_planner(workers), pool=workers)
+    else:
+        selected = discover()
+    return selected if planner is None else selected.with_planner(planner)

@@ -10,13 +10,13 @@ from langchain_core.language_models import BaseChatModel, ModelProfile
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter, ValidationError, model_validator
 
 from langchain_conductor.call_defaults import CallDefaults, StopSequences
-from langchain_conductor.conductors import LearnedSource, build_conductor, max_input_tokens, model_name, resolve_pool
+from langchain_conductor.conductors import build_conductor, max_input_tokens, model_name, resolve_pool
 from langchain_conductor.pool import AnyModel, AnyWorker
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.guardrails import Guardrail
-from rl_conductor.integration import first_field_error
+from rl_conductor.integration import LearnedSource, first_field_error
 from rl_conductor.planning.planner import Planner
 from rl_conductor.types import Effort, Sampling
 from rl_conductor.workflow.limits import Limits

@@ -16,10 +16,11 @@ from langchain_conductor.models.nested_conductor import NestedConductor
 from langchain_conductor.pool import AnyModel, AnyWorker, HasConductor, pool_of, to_core_model, unwrap_conductor
 from langchain_conductor.tracing import trace_planner, trace_pool, untraced
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
+from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
+from rl_conductor.integration import LearnedSource, select_pool
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.types import Sampling
@@ -27,8 +28,6 @@ from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
 
-LearnedSource = Conductor | Path | str
-"""A core Conductor, or the folder of a learned one."""
 ConductorSource = LearnedSource | HasConductor | Runnable[Any, Any] | Mapping[str, AnyWorker]
 """A `ChatConductor`, also with bound settings, a config or retries, a core Conductor, the folder of a learned one, or a
 dict of workers."""
@@ -47,31 +46,15 @@ def resolve_pool(
         learned: a Conductor, or the folder of a learned one.
 
     Raises:
-        ConfigError: a worker or the planner can't be created, or the folder can't be loaded.
+        ConfigError: a worker or the planner can't be created, or as for `select_pool`.
     """
-    if isinstance(learned, Conductor):
-        if workers is not None:
-            raise ConfigError("workers and a conductor were passed, which has its own workers; pass one of them")
-        resolved = DiscoveredPool(**vars(learned.config))
-    elif learned is not None:
-        pool = None if workers is None else pool_of(workers)
-        resolved = load_folder(learned, pool=pool, planner=_to_planner(planner) if planner else None)
-        planner = None
-    elif workers is None:
-        resolved = discover()
-    else:
-        pool = pool_of(workers)
-        own_planner = _to_planner(planner) if planner else _with_thinking(Planner.from_pool(pool))
-        resolved = DiscoveredPool(planner=own_planner, pool=pool)
-    if planner:
-        resolved = resolved.with_planner(_to_planner(planner))
-    economy_planner = resolved.economy_planner and trace_planner(resolved.economy_planner)
-    return replace(
-        resolved,
-        planner=trace_planner(resolved.planner),
-        economy_planner=economy_planner,
-        pool=trace_pool(resolved.pool),
+    resolved = select_pool(
+        None if workers is None else pool_of(workers),
+        None if planner is None else _to_planner(planner),
+        learned,
+        default_planner=lambda pool: _with_thinking(Planner.from_pool(pool)),
     )
+    return replace(resolved.map_planners(trace_planner), pool=trace_pool(resolved.pool))
 
 
 def build_conductor(
@@ -105,7 +88,7 @@ def build_conductor(
     """
     selected = _find_profile(profile) if profile else None
     if instructions:
-        resolved = replace(resolved, planner=replace(resolved.planner, instructions=instructions))
+        resolved = resolved.with_instructions(instructions)
     config = resolved.with_profile(selected).replaced(policy=policy, limits=limits)
     config = config.replaced(
         limits=None if rounds is None else config.limits.model_copy(update={"rounds": rounds}),

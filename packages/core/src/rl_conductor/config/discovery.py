@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -87,6 +87,15 @@ class DiscoveredPool(ConductorConfig):
         """Returns a copy in which `planner` writes all plans."""
         return replace(self, planner=planner, economy_planner=None)
 
+    def with_instructions(self, instructions: str) -> Self:
+        """Returns a copy in which every planner has these instructions."""
+        return self.map_planners(lambda planner: planner.with_instructions(instructions))
+
+    def map_planners(self, change: Callable[[Planner], Planner]) -> Self:
+        """Returns a copy with `change` applied to every planner."""
+        economy_planner = self.economy_planner and change(self.economy_planner)
+        return replace(self, planner=change(self.planner), economy_planner=economy_planner)
+
     def with_profile(self, profile: Profile | str | None) -> Self:
         """Returns a copy for a profile or the built-in one of this name, if any.
 
@@ -140,8 +149,8 @@ def from_file(content: PoolFile, reason: str, *, planner: Planner | None = None)
         planner = Planner.from_pool(pool) if entry is None else Planner.from_entry(entry)
         source = "its first language model is also the planner" if entry is None else "using its planner"
         reasons.append(f"{source}: {planner.model.name}")
-    found = DiscoveredPool(planner=planner, pool=pool, tiers=tiers, guardrails=guardrails, reasons=tuple(reasons))
-    return found if entry is None else replace(found, limits=Limits(steps=entry.steps), access=entry.access)
+    discovered = DiscoveredPool(planner=planner, pool=pool, tiers=tiers, guardrails=guardrails, reasons=tuple(reasons))
+    return discovered if entry is None else replace(discovered, limits=Limits(steps=entry.steps), access=entry.access)
 
 
 def load_folder(

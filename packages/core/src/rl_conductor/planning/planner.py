@@ -146,6 +146,11 @@ class Planner:
         """All planners that may plan a request: this one, and `general`."""
         return (self, *(self.general.planners if self.general else ()))
 
+    def with_instructions(self, instructions: str) -> Planner:
+        """Returns a copy with other instructions, which also apply to `general`."""
+        general = self.general and self.general.with_instructions(instructions)
+        return replace(self, instructions=instructions, general=general)
+
     def wrap_models(self, wrap: Callable[[Model], Model]) -> Planner:
         """Returns a copy with each model replaced by `wrap(model)`."""
         return replace(self, model=wrap(self.model), general=self.general and self.general.wrap_models(wrap))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -85,7 +85,7 @@ def create_conductor(
         raise ConfigError(f"output_mode is {output_mode!r}; write {' or '.join(map(repr, OUTPUT_MODES))}")
     core_conductor, call_defaults = to_conductor(conductor)
     if instructions:
-        core_conductor = core_conductor.replaced(planner=replace(core_conductor.planner, instructions=instructions))
+        core_conductor = core_conductor.replaced(planner=core_conductor.planner.with_instructions(instructions))
     node = _Node(
         conductor=core_conductor,
         call_defaults=call_defaults,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
-from dataclasses import replace
 from typing import Any
 
 from llama_index.core.base.llms.generic_utils import (
@@ -38,7 +37,7 @@ from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Samplin
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
-from rl_conductor.integration import callback_to_async_iterator, iterate_sync, run_sync
+from rl_conductor.integration import LearnedSource, callback_to_async_iterator, iterate_sync, run_sync, select_pool
 from rl_conductor.trace.events import AnswerDelta
 from rl_conductor.workflow.workflow import AccessMode
 
@@ -49,15 +48,15 @@ from .messages import keep_first_call
 from .structured_output import StructuredOutputLLM
 from .task_model import TaskModel
 from .workers import (
-    LearnedSource,
     WorkerLike,
     WorkersLike,
     context_window,
+    create_planner,
     describe_worker,
     max_output_tokens,
     name_workers,
+    pool_of,
     reject_placeholder,
-    resolve_pool,
 )
 
 
@@ -154,9 +153,13 @@ class Conductor(StructuredOutputLLM):
 
     def _resolve(self) -> rl_conductor.DiscoveredPool:
         """Returns the workers and the planner, with the instructions, guardrails and access of the fields."""
-        resolved = resolve_pool(self.workers, self.planner, self.learned)
+        resolved = select_pool(
+            None if self.workers is None else pool_of(self.workers),
+            None if self.planner is None else create_planner(self.planner),
+            self.learned,
+        )
         if self.instructions:
-            resolved = replace(resolved, planner=replace(resolved.planner, instructions=self.instructions))
+            resolved = resolved.with_instructions(self.instructions)
         for guardrail in self.guardrails or ():
             reject_placeholder("a guardrail", guardrail, option="guardrails")
         return resolved.replaced(access=self.access, guardrails=self.guardrails)

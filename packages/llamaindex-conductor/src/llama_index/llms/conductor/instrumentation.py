@@ -111,13 +111,11 @@ class CallReporter:
 
 def instrument_pool(discovered: DiscoveredPool) -> DiscoveredPool:
     """Wraps the models of the planner and the workers so that each of their calls is a span."""
-    planner = _instrument_planner(discovered.planner)
-    economy_planner = discovered.economy_planner and _instrument_planner(discovered.economy_planner)
     pool = WorkerPool(
         replace(worker, model=InstrumentedModel(worker.model, span="work", tags={"worker": worker.name}))
         for worker in discovered.pool.values()
     )
-    return replace(discovered, planner=planner, economy_planner=economy_planner, pool=pool)
+    return replace(discovered.map_planners(_instrument_planner), pool=pool)
 
 
 def _instrument_planner(planner: Planner) -> Planner:

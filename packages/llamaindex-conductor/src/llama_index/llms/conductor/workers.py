@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from llama_index.core.agent.workflow import AgentWorkflow
@@ -17,8 +16,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.tools import BaseTool, QueryEngineTool, RetrieverTool
 from llama_index.core.workflow import Workflow
 
-from rl_conductor import Card, Conductor, DiscoveredPool, Model, Planner, Sampling, Worker, WorkerPool, discover, model
-from rl_conductor.config.discovery import load_folder
+from rl_conductor import Card, Conductor, Model, Planner, Sampling, Worker, WorkerPool, model
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import WorkerEntry, worker_from
 from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
@@ -128,39 +126,12 @@ def create_model(worker: WorkerLike, *, name: str) -> Model:
     )
 
 
-LearnedSource = Conductor | Path | str
-"""A conductor of the core, or the folder of a learned one."""
-
-
-def resolve_pool(
-    workers: WorkersLike | None, planner: WorkerLike | Planner | None, learned: LearnedSource | None = None
-) -> DiscoveredPool:
-    """Creates the pool and its planner; without `workers`, discovers the models of this machine.
-
-    Args:
-        workers: the workers; of a learned folder by default those of its pool file.
-        planner: replaces the planner.
-        learned: a conductor of the core, or the folder of a learned one.
+def create_planner(planner: WorkerLike | Planner) -> Planner:
+    """Converts a planner of any kind to one of the core.
 
     Raises:
-        ConfigError: a worker, the planner or the folder is unusable; the message says what to write instead.
+        ConfigError: it is not a model; the message says what to write instead.
     """
-    if isinstance(learned, Conductor):
-        if workers is not None:
-            raise ConfigError("workers and a conductor were passed, which has its own workers; pass one of them")
-        resolved = DiscoveredPool(**vars(learned.config))
-        return resolved if planner is None else resolved.with_planner(_create_planner(planner))
-    if learned is not None:
-        pool = None if workers is None else pool_of(workers)
-        return load_folder(learned, pool=pool, planner=None if planner is None else _create_planner(planner))
-    if workers is None:
-        discovered = discover()
-        return discovered if planner is None else discovered.with_planner(_create_planner(planner))
-    pool = pool_of(workers)
-    return DiscoveredPool(planner=Planner.from_pool(pool) if planner is None else _create_planner(planner), pool=pool)
-
-
-def _create_planner(planner: WorkerLike | Planner) -> Planner:
     reject_placeholder("the planner", planner)
     return planner if isinstance(planner, Planner) else Planner(model=create_model(planner, name="planner"))
 
