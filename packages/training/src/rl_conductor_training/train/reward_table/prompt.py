@@ -30,7 +30,7 @@ class PlanPrompt:
         """Returns the prompt of a conductor's planner, which must have no worked examples."""
         planner, pool = conductor.planner, conductor.pool
         assert planner.examples == 0, "a trained planner needs none"
-        space = conductor.policy.space(pool.cards, max_steps=conductor.limits.steps, access=conductor.access)
+        space = conductor.policy.space(pool.cards, max_steps=conductor.limits.steps, access=conductor.config.access)
         return cls(planner.plannable(space), tuple(pool.cards), planner.prompt_settings)
 
     def with_cards(self, cards: Sequence[Card]) -> Self:
