@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,11 +21,11 @@ from rl_conductor.execution.restore import check_resumed
 from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.guardrails.base import Guardrail, bind_guardrails
-from rl_conductor.models import Model
+from rl_conductor.models import Capabilities, Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
-from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all, warn_of_lookalikes
+from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener, ignore
 from rl_conductor.trace.observers import observe_run
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
@@ -89,12 +90,7 @@ class Conductor:
             guardrails=bind_guardrails(guardrails, pool),
             name=name,
         )
-        self.name = f"conductor:{name}"
-        self.capabilities = pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
-        for chooser in (each for each in (self.config.tiers, selector) if each is not None):
-            chooser.check_pool(pool)
-        if self.planner.roster == "cards":
-            warn_of_lookalikes(pool)
+        self.config.check_pool()
         self._create_run(Request(messages=()), None, None, ignore).check_setup()
 
     @classmethod
@@ -168,6 +164,16 @@ class Conductor:
     def replaced(self, **changes: Any) -> Self:
         """Returns a copy with some fields of `config` changed; `None` keeps a field. Raises like the constructor."""
         return self.from_config(self.config.replaced(**changes))
+
+    @property
+    def name(self) -> str:
+        """The name as a model, such as `conductor:house`."""
+        return f"conductor:{self.config.name}"
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """The features that at least one worker supports."""
+        return self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
 
     @property
     def planner(self) -> Planner:

@@ -10,7 +10,7 @@ from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.router import Router
 from rl_conductor.planning.selector import WorkflowSelector
-from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.pool import WorkerPool, warn_of_lookalikes
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
@@ -31,6 +31,18 @@ class ConductorConfig:
     selector: WorkflowSelector | None = None
     guardrails: Sequence[Guardrail] = ()
     name: str = "conductor"
+
+    def check_pool(self) -> None:
+        """Logs a warning about workers that the planner can't tell apart.
+
+        Raises:
+            ConfigError: the pool lacks a worker of the tiers or the selector.
+        """
+        for chooser in (self.tiers, self.selector):
+            if chooser is not None:
+                chooser.check_pool(self.pool)
+        if self.planner.roster == "cards":
+            warn_of_lookalikes(self.pool)
 
     def replaced(self, **changes: Any) -> Self:
         """Returns a copy with some fields changed; `None` keeps a field."""
