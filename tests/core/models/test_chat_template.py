@@ -9,13 +9,9 @@ import pytest
 from jinja2 import Template
 
 from rl_conductor.errors import BadRequestError, ContextLengthError
+from rl_conductor.models.in_process.capabilities import in_process_capabilities, require_room, require_supported
+from rl_conductor.models.in_process.chat_template import ChatTemplate
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.models.transformers.chat_template import (
-    ChatTemplate,
-    in_process_capabilities,
-    require_room,
-    require_supported,
-)
 from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool, ToolCall
 
 HERMES = (

@@ -44,6 +44,11 @@ async def test_a_name_is_enough_to_ask_a_model() -> None:
     await smol.aclose()
 
 
+def test_a_model_can_do_what_its_weights_can() -> None:
+    smol = model("embedded:smollm2-135m", context=512)
+    assert smol.capabilities == model(f"llamacpp:{fetch('smollm2-135m')}", context=512).capabilities
+
+
 def threads_of_engines() -> int:
     return sum(thread.name.startswith("llama.cpp") for thread in threading.enumerate())
 
@@ -73,6 +78,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 async def test_nothing_is_fetched_before_the_first_request(name: str, nothing_here: Path) -> None:
     made = model(f"embedded:{name}")
     assert made.capabilities.grammar
+    assert made.capabilities.reasoning_start == "outside"
     assert made.capabilities.tools is PINNED[name].tools
     if not made.capabilities.tools:
         with pytest.raises(BadRequestError, match="tools"):

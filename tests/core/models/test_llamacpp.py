@@ -24,7 +24,7 @@ from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, 
 from rl_conductor.models import Model, model
 from rl_conductor.models.base import collect
 from rl_conductor.models.llamacpp.adapter import LlamaCppModel
-from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, Job, _cgroup_cores, default_threads, lease, release
+from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, Job, _cgroup_cores, default_threads, engines
 from rl_conductor.models.llamacpp.weights import fetch
 from rl_conductor.types import Grammar, JsonFormat, Message, Price, Request, Tool, ToolCall
 
@@ -412,8 +412,8 @@ def test_models_share_an_engine_unless_it_has_another_name(tmp_path: Path) -> No
     setups = [
         EngineSetup(tmp_path / "w.gguf", None, context=64, parallel=1, threads=1, name=name) for name in ("", "", "own")
     ]
-    first, same, own = engines = [lease(setup) for setup in setups]
+    first, same, own = leased = [engines.lease(setup) for setup in setups]
     assert first is same
     assert own is not first
-    for engine in engines:
-        release(engine)
+    for engine in leased:
+        engines.release(engine)

@@ -10,9 +10,9 @@ import pytest
 from core.runs import SOON
 from rl_conductor import models
 from rl_conductor.errors import BadResponseError, ConfigError, ModelError, ModelTimeoutError
+from rl_conductor.models.in_process.token_stream import IncrementalDecoder, TokenStream, build_completion
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.models.tool_emulation import ToolCallReader
-from rl_conductor.models.transformers.token_stream import IncrementalDecoder, TokenStream, build_completion
 from rl_conductor.types import Completion, Delta, Message, Price, Request, Usage
 
 

@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
-from rl_conductor.models.base import Capabilities, arguments_of, checked, collect, require
-from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, default_threads, lease, release
+from rl_conductor.models.base import arguments_of, checked, collect, require
+from rl_conductor.models.in_process.capabilities import in_process_capabilities
+from rl_conductor.models.in_process.chat_template import ZERO_WIDTH_SPACE
+from rl_conductor.models.in_process.token_stream import TokenStream
+from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, default_threads, engines
 from rl_conductor.models.openai.wire import DIALECTS, Reply, extra_fields, options_of
 from rl_conductor.models.tool_emulation import (
     add_schema_to_prompt,
@@ -27,8 +30,6 @@ from rl_conductor.models.tool_emulation import (
     parse_tool_calls,
     response_format_with_tools,
 )
-from rl_conductor.models.transformers.chat_template import ZERO_WIDTH_SPACE
-from rl_conductor.models.transformers.token_stream import TokenStream
 from rl_conductor.types import (
     FREE,
     Completion,
@@ -82,15 +83,7 @@ class LlamaCppModel:
         weights = _gguf_file(path)
         self.name = name or f"llamacpp:{weights.name}"
         self.price = price
-        self.capabilities = Capabilities(
-            tools=_supports_tools(weights),
-            json_schema=True,
-            array_bounds=True,
-            grammar=True,
-            context=context,
-            reasoning_start="outside",  # llama.cpp separates reasoning from the text
-            runs_in="process",
-        )
+        self.capabilities = in_process_capabilities(tools=_supports_tools(weights), lengths="grammar", context=context)
         self._setup = EngineSetup(
             weights=weights,
             lora=None if lora is None else _gguf_file(lora),
@@ -111,7 +104,7 @@ class LlamaCppModel:
         require(self, request)
         stream = TokenStream(model=self.name, timeout=request.timeout)
         if self._engine is None:
-            self._engine = lease(self._setup)
+            self._engine = engines.lease(self._setup)
         self._engine.submit(_ChatJob(request, stream, name=self.name, price=self.price))
         async with aclosing(stream.deltas()) as deltas:
             async for delta in deltas:
@@ -121,7 +114,7 @@ class LlamaCppModel:
         """Releases the engine; the last model to do so frees its memory and fails unanswered requests."""
         engine, self._engine = self._engine, None
         if engine is not None:
-            await asyncio.to_thread(release, engine)
+            await asyncio.to_thread(engines.release, engine)
 
 
 # --------------------------------------------------------------------------------------------- files

@@ -10,7 +10,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from rl_conductor.models.base import Capabilities, collect, require
+from rl_conductor.models.base import collect, require
+from rl_conductor.models.in_process.capabilities import in_process_capabilities
 from rl_conductor.models.llamacpp.adapter import DEFAULT_CONTEXT, LlamaCppModel
 from rl_conductor.models.llamacpp.downloads import Progress, Weights
 from rl_conductor.models.llamacpp.weights import fetch, pinned, verified_adapter
@@ -35,13 +36,8 @@ class EmbeddedModel:
         signature(LlamaCppModel).bind("", **options)
         self._weights = pinned(weights) if isinstance(weights, str) else weights
         self.name = f"embedded:{self._weights.name}"
-        self.capabilities = Capabilities(
-            tools=self._weights.tools,
-            json_schema=True,
-            array_bounds=True,
-            grammar=True,
-            context=options.get("context", DEFAULT_CONTEXT),
-            runs_in="process",
+        self.capabilities = in_process_capabilities(
+            tools=self._weights.tools, lengths="grammar", context=options.get("context", DEFAULT_CONTEXT)
         )
         self.price: Price | None = options.get("price", FREE)
         self._progress = progress

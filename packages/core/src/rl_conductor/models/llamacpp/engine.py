@@ -12,7 +12,6 @@ import os
 import secrets
 import sys
 import threading
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.in_process.sharing import SharedEngines
 
 try:
     import xllamacpp  # type: ignore[import-untyped]
@@ -167,37 +167,6 @@ def _cgroup_cores(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         return sys.maxsize
 
 
-# ------------------------------------------------------------------------------------------ sharing
-
-_engines: dict[EngineSetup, Engine] = {}
-_users: Counter[EngineSetup] = Counter()
-_engines_lock = threading.Lock()
-
-
-def lease(setup: EngineSetup) -> Engine:
-    """Returns the shared engine for `setup`; the caller must `release` it."""
-    with _engines_lock:
-        _users[setup] += 1
-        if setup not in _engines:
-            _engines[setup] = Engine(setup)
-        return _engines[setup]
-
-
-def release(engine: Engine) -> None:
-    """Releases a leased engine; the last release closes it, which blocks."""
-    with _engines_lock:
-        _users[engine.setup] -= 1
-        if _users[engine.setup]:
-            return
-        del _engines[engine.setup], _users[engine.setup]
-    engine.close()
-
-
-@atexit.register
-def _close_all() -> None:
-    with _engines_lock:
-        engines = list(_engines.values())
-        _engines.clear()
-        _users.clear()
-    for engine in engines:
-        engine.close()
+engines = SharedEngines(Engine, key=lambda setup: setup)
+"""All engines of this process."""
+atexit.register(engines.close_all)

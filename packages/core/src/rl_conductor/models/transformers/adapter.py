@@ -13,18 +13,18 @@ from pathlib import Path
 
 from rl_conductor.errors import BadRequestError, ConductorError, ConfigError, ModelError
 from rl_conductor.models.base import collect
+from rl_conductor.models.in_process.capabilities import in_process_capabilities, require_room, require_supported
+from rl_conductor.models.in_process.token_stream import IncrementalDecoder, TokenStream, build_completion
 from rl_conductor.models.tool_emulation import ToolCallReader, response_format_with_tools
-from rl_conductor.models.transformers.chat_template import in_process_capabilities, require_room, require_supported
-from rl_conductor.models.transformers.token_stream import IncrementalDecoder, TokenStream, build_completion
 from rl_conductor.types import FREE, Completion, Delta, FinishReason, Price, Request, Usage
 
 try:
     import torch
     from xgrammar import CompiledGrammar
 
-    from rl_conductor.models.images import decode_images
+    from rl_conductor.models.in_process.checkpoint import expected_capabilities
+    from rl_conductor.models.in_process.images import decode_images
     from rl_conductor.models.transformers.causal_lm import CausalLM
-    from rl_conductor.models.transformers.checkpoint import expected_capabilities
 except ImportError as missing:
     raise ConfigError(f"transformers models need {missing.name}: pip install 'rl-conductor[transformers]'") from missing
 
@@ -64,9 +64,7 @@ class TransformersModel:
         self.name = f"transformers:{source}"
         # Reading the vocabulary of a GGUF file takes seconds.
         self.capabilities = (
-            in_process_capabilities(tools=True, images=False)
-            if self._gguf_file
-            else expected_capabilities(self._source)
+            in_process_capabilities(tools=True) if self._gguf_file else expected_capabilities(self._source)
         )
         self.price = price
         self._adapter = adapter

@@ -28,8 +28,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from rl_conductor.models.transformers.chat_template import ChatTemplate
-from rl_conductor.models.transformers.checkpoint import sees_images
+from rl_conductor.models.in_process.chat_template import ChatTemplate
+from rl_conductor.models.in_process.checkpoint import sees_images
 from rl_conductor.models.transformers.vocabulary import vocabulary
 from rl_conductor.types import Grammar, ResponseFormat, Sampling
 

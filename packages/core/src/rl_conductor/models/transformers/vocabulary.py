@@ -11,7 +11,7 @@ from typing import Any
 
 from xgrammar import TokenizerInfo, VocabType
 
-from rl_conductor.models.transformers.chat_template import silent_tokens
+from rl_conductor.models.in_process.chat_template import silent_tokens
 
 
 def vocabulary(tokenizer: Any, *, size: int, ends: Sequence[int]) -> TokenizerInfo:

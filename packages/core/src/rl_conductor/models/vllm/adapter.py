@@ -22,9 +22,10 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.models.base import collect
+from rl_conductor.models.in_process.capabilities import require_room, require_supported
+from rl_conductor.models.in_process.chat_template import ChatTemplate
+from rl_conductor.models.in_process.token_stream import TokenStream, build_completion
 from rl_conductor.models.tool_emulation import ToolCallReader, response_format_with_tools
-from rl_conductor.models.transformers.chat_template import ChatTemplate, require_room, require_supported
-from rl_conductor.models.transformers.token_stream import TokenStream, build_completion
 from rl_conductor.types import (
     FREE,
     Completion,
@@ -48,9 +49,9 @@ try:
     from vllm.v1.engine.async_llm import AsyncLLM
     from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-    from rl_conductor.models.images import decode_images
-    from rl_conductor.models.transformers.checkpoint import expected_capabilities
-    from rl_conductor.models.vllm.engine import DEFAULTS, Engine, lease, release
+    from rl_conductor.models.in_process.checkpoint import expected_capabilities
+    from rl_conductor.models.in_process.images import decode_images
+    from rl_conductor.models.vllm.engine import DEFAULTS, Engine, engines
 except ImportError as missing:
     raise ConfigError(f"vllm models need {missing.name}: pip install 'rl-conductor[vllm]'") from missing
 
@@ -101,7 +102,7 @@ class VLLMModel:
         require_supported(self, request)
         stream = TokenStream(model=self.name, timeout=request.timeout)
         if self._engine is None:
-            self._engine = lease(self._options)
+            self._engine = engines.lease(self._options)
         task = asyncio.run_coroutine_threadsafe(self._answer(self._engine, request, stream), self._engine.loop)
         try:
             async with aclosing(stream.deltas()) as deltas:
@@ -114,7 +115,7 @@ class VLLMModel:
         """Releases the engine; the last model to do so shuts it down."""
         engine, self._engine = self._engine, None
         if engine is not None:
-            await asyncio.to_thread(release, engine)
+            await asyncio.to_thread(engines.release, engine)
 
     async def _answer(self, engine: Engine, request: Request, stream: TokenStream) -> None:
         try:

@@ -16,8 +16,9 @@ from vllm.lora.request import LoRARequest
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from rl_conductor.errors import ModelError
-from rl_conductor.models.transformers.chat_template import ChatTemplate
-from rl_conductor.models.transformers.checkpoint import sees_images
+from rl_conductor.models.in_process.chat_template import ChatTemplate
+from rl_conductor.models.in_process.checkpoint import sees_images
+from rl_conductor.models.in_process.sharing import SharedEngines
 
 DEFAULTS: dict[str, Any] = {
     # With free white space, a weak model may write nothing else until its tokens are used up. The engine accepts this
@@ -34,7 +35,6 @@ class Engine:
     """Set by `start`."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self.users = 0
         self.loop = asyncio.new_event_loop()
         """All methods except `close` must be called on this loop."""
         self._thread = threading.Thread(target=self.loop.run_forever, name="rl-conductor-vllm", daemon=True)
@@ -82,26 +82,5 @@ class Engine:
             llm.shutdown()
 
 
-_engines: dict[str, Engine] = {}
-_engines_lock = threading.Lock()
-
-
-def lease(options: dict[str, Any]) -> Engine:
-    """Returns the shared engine for `options`; the caller must `release` it."""
-    with _engines_lock:
-        key = json.dumps(options, sort_keys=True, default=repr)
-        if key not in _engines:
-            _engines[key] = Engine(options)
-        _engines[key].users += 1
-        return _engines[key]
-
-
-def release(engine: Engine) -> None:
-    """Releases a leased engine; the last release closes it."""
-    with _engines_lock:
-        engine.users -= 1
-        if engine.users:
-            return
-        for key in [key for key, other in _engines.items() if other is engine]:
-            del _engines[key]
-    engine.close()
+engines = SharedEngines(Engine, key=lambda options: json.dumps(options, sort_keys=True, default=repr))
+"""All engines of this process."""

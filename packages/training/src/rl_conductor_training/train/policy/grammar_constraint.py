@@ -20,7 +20,7 @@ import torch
 import xgrammar
 from transformers import LogitsProcessor
 
-from rl_conductor.models.transformers.chat_template import silent_tokens
+from rl_conductor.models.in_process.chat_template import silent_tokens
 from rl_conductor.models.transformers.vocabulary import vocabulary
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rl_conductor.models.transformers.chat_template import ChatTemplate
+from rl_conductor.models.in_process.chat_template import ChatTemplate
 from rl_conductor.types import Message, Request
 
 

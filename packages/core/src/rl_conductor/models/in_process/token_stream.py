@@ -1,7 +1,4 @@
-"""Shared code of in-process engines: incremental decoding, completions, and deltas passed between threads.
-
-Does not import torch, transformers or vLLM.
-"""
+"""Reads the replies of engines: incremental decoding, completions, and deltas passed between threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Renders prompts with the chat template of a checkpoint, and escapes special tokens in quoted text.
-
-Does not import torch, transformers or vLLM.
-"""
+"""Renders prompts with the chat template of a checkpoint, and escapes special tokens in quoted text."""
 
 from __future__ import annotations
 
@@ -10,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from rl_conductor.errors import BadRequestError, ContextLengthError
-from rl_conductor.models.base import Capabilities, Model, arguments_of, require
+from rl_conductor.errors import BadRequestError
+from rl_conductor.models.base import arguments_of
+from rl_conductor.models.in_process.capabilities import in_process_capabilities
 from rl_conductor.models.tool_emulation import (
     CLOSING,
     OPENING,
@@ -169,46 +167,3 @@ class ChatTemplate:
             if token in text:
                 text = text.replace(token, token[0] + ZERO_WIDTH_SPACE + token[1:])
         return text
-
-
-# ------------------------------------------------------------------------------------------ checks
-
-
-def in_process_capabilities(*, tools: bool, images: bool) -> Capabilities:
-    """Capabilities of an in-process model, which always supports response formats.
-
-    Replies begin outside of reasoning, because `ChatTemplate.reasoning_prefix` restores an opened block.
-    """
-    return Capabilities(
-        tools=tools,
-        images=images,
-        json_schema=True,
-        array_bounds=True,
-        grammar=True,
-        lengths="check",
-        reasoning_start="outside",
-        runs_in="process",
-    )
-
-
-def require_supported(model: Model, request: Request) -> None:
-    """Raises `BadRequestError` if `model` or its chat template does not support `request`."""
-    names = [tool.name for tool in request.tools]
-    if names and not model.capabilities.tools:
-        raise BadRequestError(
-            f"the chat template of model {model.name!r} can't take tools, or does not write calls as JSON: take a "
-            "checkpoint whose template does, or a vllm-server that was started with a --tool-call-parser for this one",
-            model=model.name,
-        )
-    if request.tool_choice not in ("auto", "none") and not offered_tools(request):
-        why = f"{model.name}: tool_choice is {request.tool_choice!r} and the tools are {names}: name one of them"
-        raise BadRequestError(why, model=model.name)
-    require(model, request)
-
-
-def require_room(tokens: int, *, limit: int, model: str) -> None:
-    """Raises `ContextLengthError` if a prompt of `tokens` leaves no room for a reply."""
-    if tokens >= limit:
-        raise ContextLengthError(
-            f"{model}: the conversation is {tokens} tokens long and the model reads at most {limit - 1}", model=model
-        )

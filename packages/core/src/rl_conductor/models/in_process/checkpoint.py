@@ -8,7 +8,8 @@ from transformers import AutoConfig, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 from rl_conductor.models.base import Capabilities
-from rl_conductor.models.transformers.chat_template import ChatTemplate, in_process_capabilities
+from rl_conductor.models.in_process.capabilities import in_process_capabilities
+from rl_conductor.models.in_process.chat_template import ChatTemplate
 
 
 def sees_images(config: Any) -> bool:
