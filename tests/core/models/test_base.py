@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import format_datetime
+from typing import get_args
 
 import pytest
 
@@ -48,6 +49,7 @@ from rl_conductor.types import (
     ToolCall,
     Usage,
 )
+from rl_conductor.types.requests import Need
 
 EVERYTHING = Request(
     messages=(Message.user("hi", ImagePart(data="AA=="), FilePart(data="AA==")),), tools=(Tool(name="clock"),)
@@ -103,6 +105,11 @@ def test_a_lacking_capability_is_named(able: Capabilities, lacking: str) -> None
 def test_a_lacking_format_is_named(form: JsonFormat | Grammar, lacking: str) -> None:
     with pytest.raises(BadRequestError, match=f"can't take {lacking}$"):
         require(ScriptedModel("hi", capabilities=Capabilities()), Request(messages=(), response_format=form))
+
+
+def test_the_needs_of_requests_are_capabilities() -> None:
+    assert {*get_args(Need)} <= Capabilities.model_fields.keys()
+    assert EVERYTHING.needs == ("tools", "images", "files")
 
 
 def test_a_plain_request_needs_no_capability() -> None:

@@ -30,10 +30,6 @@ from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import (
     Completion,
     Delta,
-    FilePart,
-    Grammar,
-    ImagePart,
-    JsonFormat,
     Price,
     ReasoningPart,
     Request,
@@ -170,21 +166,14 @@ class WrapperModel:
         await self.model.aclose()
 
 
+FORMATS = {"json_schema": "a JSON schema", "grammar": "a grammar"}
+"""What errors call the capabilities that are not a word."""
+
+
 def require(model: Model, request: Request) -> None:
     """Raises `BadRequestError` if `request` needs a feature that `model` does not support."""
     capabilities = model.capabilities
-    parts = [part for message in request.messages for part in message.content]
-    missing = [
-        name
-        for name, is_requested, is_supported in (
-            ("tools", bool(request.tools), capabilities.tools),
-            ("images", any(isinstance(part, ImagePart) for part in parts), capabilities.images),
-            ("files", any(isinstance(part, FilePart) for part in parts), capabilities.files),
-            ("a JSON schema", isinstance(request.response_format, JsonFormat), capabilities.json_schema),
-            ("a grammar", isinstance(request.response_format, Grammar), capabilities.grammar),
-        )
-        if is_requested and not is_supported
-    ]
+    missing = [FORMATS.get(name, name) for name in request.needs if not getattr(capabilities, name)]
     if missing:
         raise BadRequestError(f"model {model.name!r} can't take {' or '.join(missing)}", model=model.name)
 

@@ -9,14 +9,14 @@ from typing import Literal
 from rl_conductor.errors import PolicyError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.request_inputs import input_parts, offered_inputs
-from rl_conductor.types import FilePart, Grammar, ImagePart, JsonFormat, Request
+from rl_conductor.types import Request
 from rl_conductor.workflow.limits import min_input_tokens
 from rl_conductor.workflow.workflow import AttachmentRule, PlanSpace, Step, Workflow
 
 ANSWER = "Answer the overall task."
 VERIFY = "Check the earlier reply, correct what is wrong in it, and give the complete answer to the overall task."
-ATTACHMENTS: dict[Literal["images", "files"], type[ImagePart | FilePart]] = {"images": ImagePart, "files": FilePart}
-"""Kinds of attachments, by the name of the capability to read them."""
+ATTACHMENTS: tuple[Literal["images", "files"], ...] = ("images", "files")
+"""The capabilities to read attachments, which a step other than the last may have."""
 
 
 def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
@@ -55,14 +55,7 @@ def _with_room(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpac
 
 
 def _with_answer_needs(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
-    if not request.tools and request.response_format is None:
-        return space
-    required = {
-        "tools": bool(request.tools),
-        "json_schema": isinstance(request.response_format, JsonFormat),
-        "grammar": isinstance(request.response_format, Grammar),
-    }
-    needs = [capability for capability, is_required in required.items() if is_required]
+    needs = [name for name in request.needs if name not in ATTACHMENTS]
     if not needs:
         return space
     last = _supporting(space.final_workers, pool, needs)
@@ -72,10 +65,9 @@ def _with_answer_needs(space: PlanSpace, pool: WorkerPool, request: Request) -> 
 
 
 def _with_attachments(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
-    parts = {type(part) for message in request.messages for part in message.content}
     rules = []
-    for kind, part_type in ATTACHMENTS.items():
-        if part_type in parts:
+    for kind in ATTACHMENTS:
+        if kind in request.needs:
             readers = _supporting(space.choices, pool, [kind])
             if not readers:
                 raise _unsupported([kind], space.choices)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rl_conductor.types import FilePart, ImagePart, Request, Value
+from rl_conductor.types import Request, Value
 
 BUCKETS = 4_096
 """Number of hash buckets for words and pairs of words."""
@@ -44,10 +44,9 @@ class LinearScore(Value):
 
 def request_features(request: Request) -> frozenset[str]:
     """Returns the names of the request's features other than the words of the last message."""
-    parts = {type(part) for message in request.messages for part in message.content}
     features = {
-        "images": ImagePart in parts,
-        "files": FilePart in parts,
+        "images": "images" in request.needs,
+        "files": "files" in request.needs,
         "tools": bool(request.tools),
         "a format of the answer": request.response_format is not None,
         "earlier turns": any(message.role in ("assistant", "tool") for message in request.messages),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rl_conductor.types.messages import Continuation, Message
+from rl_conductor.types.messages import Continuation, FilePart, ImagePart, Message
 from rl_conductor.types.value import Value
 
 
@@ -59,6 +59,10 @@ class Sampling(Value):
     effort: Effort | None = None
 
 
+Need = Literal["tools", "images", "files", "json_schema", "grammar"]
+"""A feature of a model, as `Capabilities` names it."""
+
+
 class Request(Value):
     """The input of one model call."""
 
@@ -72,6 +76,19 @@ class Request(Value):
     sampling: Sampling = Field(default_factory=Sampling)
     timeout: float | None = None
     """Seconds until the call is cancelled."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The features of a model that this request needs."""
+        parts = {type(part) for message in self.messages for part in message.content}
+        needs: dict[Need, bool] = {
+            "tools": bool(self.tools),
+            "images": ImagePart in parts,
+            "files": FilePart in parts,
+            "json_schema": isinstance(self.response_format, JsonFormat),
+            "grammar": isinstance(self.response_format, Grammar),
+        }
+        return tuple(name for name, is_needed in needs.items() if is_needed)
 
     @property
     def continuation(self) -> Continuation | None:
