@@ -39,8 +39,8 @@ from rl_conductor.models.base import (
     status_error,
 )
 from rl_conductor.models.connections import tls_context
+from rl_conductor.models.http_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.models.http_model import connection_error
-from rl_conductor.models.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.types import FilePart, ImagePart, Request
 
 if TYPE_CHECKING:

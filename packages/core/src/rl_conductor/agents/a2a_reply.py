@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from rl_conductor.errors import AuthenticationError, BadRequestError, ModelError
 from rl_conductor.models.base import MAX_ERROR_LENGTH, priced
-from rl_conductor.models.reply_size import ReplySize
+from rl_conductor.models.reply_chars import ReplySize
 from rl_conductor.types import Completion, Message, Price, Usage
 
 FAILURES: dict[int, tuple[type[ModelError], str]] = {

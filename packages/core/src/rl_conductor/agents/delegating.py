@@ -13,7 +13,7 @@ from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.calls.scope import current_scope, report_usage
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import in_one_piece, require
-from rl_conductor.models.reply_size import max_reply_chars
+from rl_conductor.models.reply_chars import max_reply_chars
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Delta, Message, Price, Request, ResponseFormat, Usage, total
 from rl_conductor.workflow.limits import Limits

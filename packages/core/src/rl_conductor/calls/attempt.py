@@ -25,9 +25,9 @@ from rl_conductor.errors import (
     ScriptError,
 )
 from rl_conductor.models.base import Model, checked, priced
+from rl_conductor.models.reasoning_reader import ReasoningMemory, ReasoningReader
 from rl_conductor.models.redaction import find_secrets, redact_secrets
-from rl_conductor.models.reply import ReasoningMemory, ReplyReader
-from rl_conductor.models.reply_size import ReplySize, max_reply_chars
+from rl_conductor.models.reply_chars import ReplySize, max_reply_chars
 from rl_conductor.trace.trace import Charge
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 from rl_conductor.workflow.limits import min_input_tokens, upper_bound
@@ -185,13 +185,13 @@ class Attempt:
 
     # --------------------------------------------------------------------------------- the reply
 
-    def _reader(self) -> ReplyReader | None:
+    def _reader(self) -> ReasoningReader | None:
         if self.reasoning is None:
             return None
         declared = self.model.capabilities.reasoning_start
-        return ReplyReader(self.reasoning, declared, self.model.name, streamed=self.on_text is not None)
+        return ReasoningReader(self.reasoning, declared, self.model.name, streamed=self.on_text is not None)
 
-    async def _stream(self, on_text: Callable[[str], None], reader: ReplyReader | None) -> Completion:
+    async def _stream(self, on_text: Callable[[str], None], reader: ReasoningReader | None) -> Completion:
         """Passes the text of the answer on as it comes. Errors of the model are translated, those of `on_text` not."""
         completion: Completion | None = None
         size, pieces = ReplySize(self.model.name), PieceMerger(on_text)

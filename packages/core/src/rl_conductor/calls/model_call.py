@@ -18,7 +18,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.record import format_for_log, log, outcome_of
 from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, OutputLimitError
 from rl_conductor.models.base import Model
-from rl_conductor.models.reply import ReasoningMemory
+from rl_conductor.models.reasoning_reader import ReasoningMemory
 from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.trace import Call, CallOutcome
 from rl_conductor.types import Completion, Request, Usage

@@ -1,7 +1,8 @@
 """The model call that the running code is part of, so that runs inside of a call share its budget and report to it.
 
 A model may be a conductor, or an agent of a host framework that contains one. The `Model` protocol has no parameter for
-the run around the call, so this one context variable carries it.
+the run around the call, so a context variable carries it. The limit of a reply, which adapters read, has another one in
+`models.reply_chars`.
 """
 
 from __future__ import annotations

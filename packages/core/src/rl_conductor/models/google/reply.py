@@ -18,7 +18,7 @@ from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.base import priced
 from rl_conductor.models.google.wire import CALL_PREFIX, TEXT_PREFIX, THOUGHT_PREFIX
-from rl_conductor.models.reply_size import ReplySize
+from rl_conductor.models.reply_chars import ReplySize
 from rl_conductor.types import (
     Completion,
     ContentPart,

@@ -17,7 +17,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError, ContextLengthError, ModelError, RateLimitError
 from rl_conductor.models.base import MAX_ERROR_LENGTH, priced, status_error
-from rl_conductor.models.reply_size import ReplySize
+from rl_conductor.models.reply_chars import ReplySize
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import (
     Completion,

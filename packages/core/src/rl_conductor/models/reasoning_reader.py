@@ -43,7 +43,7 @@ class ReasoningMemory:
             self.start = "outside"
 
 
-class ReplyReader:
+class ReasoningReader:
     """Separates reasoning from the answer in one reply, streamed or complete."""
 
     def __init__(self, memory: ReasoningMemory, declared: ReasoningStart, name: str, *, streamed: bool) -> None:
