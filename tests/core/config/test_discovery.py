@@ -21,7 +21,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config import discovery
 from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, discover
 from rl_conductor.config.profiles import ProfileName
-from rl_conductor.config.server_models import list_server_models
+from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.planning.domain import Domain
@@ -286,8 +286,8 @@ def test_a_key_is_not_taken_where_a_redirect_leads() -> None:
     def send_on(client: socket.socket) -> None:
         client.sendall(f"HTTP/1.1 302 -\r\nlocation: {other}/models\r\ncontent-length: 0\r\n\r\n".encode())
 
-    with listening(lambda _: None, heard) as other, listening(send_on, heard) as address:
-        assert list_server_models(address, key="sk-1") == []
+    with listening(lambda _: None, heard) as other, listening(send_on, heard) as address, pytest.raises(ConfigError):
+        read_server_models(address, key="sk-1")
     request, followed = heard
     assert b"sk-1" in request
     assert b"sk-1" not in followed

@@ -16,7 +16,7 @@ from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.plan_text.grammar import constraint
 from rl_conductor.planning.plan_rules import SYSTEM
-from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, ReadyStep
+from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, ReadyStep, read_plan
 from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner
 from rl_conductor.planning.prompts import QUESTION, REJECTED_PLAN_CHARS
 from rl_conductor.text.reasoning import ReasoningStart
@@ -46,7 +46,7 @@ async def plan_with(planner: Planner, **options: Any) -> tuple[PlanRecord, list[
         cards=CARDS,
         **options,
     )
-    return await planner.plan(plan_request), events
+    return await read_plan(planner.stream(plan_request)), events
 
 
 @pytest.mark.parametrize(

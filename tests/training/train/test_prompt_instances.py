@@ -9,7 +9,7 @@ from rl_conductor import Conductor, ConfigError, ScriptedModel, Worker, WorkerPo
 from rl_conductor.calls.context import RunContext
 from rl_conductor.models.scripted import ALL
 from rl_conductor.plan_text.grammar import constraint
-from rl_conductor.planning.plan_stream import PlanRequest
+from rl_conductor.planning.plan_stream import PlanRequest, read_plan
 from rl_conductor.planning.planner import Planner
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.types import Card, Message, Roster
@@ -126,7 +126,7 @@ async def test_the_prompt_equals_the_one_in_serving() -> None:
         cards=POOL.cards,
         run=RunContext(retries=0, delimiter_key="0" * 32),
     )
-    await Planner(model=model, roster=instance.plan.roster, examples=2).plan(draft)
+    await read_plan(Planner(model=model, roster=instance.plan.roster, examples=2).stream(draft))
     assert model.requests[0].messages == instance.messages
     assert instance.space == draft.space
 

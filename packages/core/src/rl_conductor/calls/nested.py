@@ -60,7 +60,7 @@ class NestedRecords:
             return None
         space = _Space(MAX_NESTED_CHARS)
         return Nested(
-            runs=space.fitting([_fit_run(run, MAX_NESTED_CHARS) for run in self.runs]),
+            runs=space.fitting([_fit_run(run) for run in self.runs]),
             calls=space.fitting([_shorten_call(call, MAX_TEXT_CHARS) for call in self.calls]),
             tools=space.fitting([_shorten_tool(tool) for tool in self.tools]),
             left_out=space.left_out,
@@ -87,9 +87,9 @@ class _Space:
         return tuple(fitting)
 
 
-def _fit_run(run: NestedRun, max_chars: int) -> NestedRun:
+def _fit_run(run: NestedRun) -> NestedRun:
     shortened = _shorten_run(run, MAX_TEXT_CHARS, keep_nested=True)
-    if len(shortened.model_dump_json()) <= max_chars:
+    if len(shortened.model_dump_json()) <= MAX_NESTED_CHARS:
         return shortened
     return _shorten_run(run, SHORT_TEXT_CHARS, keep_nested=False)
 

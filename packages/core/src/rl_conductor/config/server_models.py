@@ -12,10 +12,10 @@ REMOTE_SECONDS = 10.0
 """Timeout of the request to a server that the user named, which may be far away."""
 
 
-def list_server_models(address: str, *, key: str | None = None) -> list[str]:
+def list_server_models(address: str) -> list[str]:
     """Returns the names of the models that a server lists; empty if it does not respond or has another API."""
     try:
-        return read_server_models(address, key=key, timeout=PROBE_SECONDS)
+        return read_server_models(address, timeout=PROBE_SECONDS)
     except ConfigError:
         return []
 

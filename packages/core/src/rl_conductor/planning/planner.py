@@ -28,7 +28,7 @@ from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.domain import Domain
-from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream, read_plan
+from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream
 from rl_conductor.planning.prompts import PromptSettings, Rejection, planner_messages, rejection_messages
 from rl_conductor.planning.stream_watcher import StreamWatcher
 from rl_conductor.pool.pool import WorkerPool
@@ -175,17 +175,11 @@ class Planner:
             sampling=self.sampling,
         )
 
-    async def plan(self, plan_request: PlanRequest) -> PlanRecord:
-        """Samples plans until one is valid.
-
-        If no sample was valid, the record's `source` is `fallback` and its `workflow` is `None`.
-        """
-        return await read_plan(self.stream(plan_request))
-
     async def stream(self, plan_request: PlanRequest) -> PlanStream:
         """Samples plans until one is valid, and yields its steps while it is being written, then its record.
 
-        Closing the generator cancels the call in flight.
+        If no sample was valid, the record's `source` is `fallback` and its `workflow` is `None`. Closing
+        the generator cancels the call in flight.
         """
         space = plan_request.space
         if self.prompt_wording == "brief":
