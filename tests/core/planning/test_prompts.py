@@ -20,7 +20,6 @@ from rl_conductor.planning.plan_rules import rules
 from rl_conductor.planning.prompts import (
     ACCEPTS,
     BRIEF_QUESTION,
-    MAX_OWN_EXAMPLES,
     NO_TEXT,
     QUESTION,
     RECALL,
@@ -36,7 +35,7 @@ from rl_conductor.planning.prompts import (
     rejection_messages,
 )
 from rl_conductor.planning.transcript import transcript
-from rl_conductor.planning.worked_examples import EXAMPLES, worked_examples
+from rl_conductor.planning.worked_examples import BRIEF_EXAMPLES, EXAMPLES, worked_examples
 from rl_conductor.pool.worker_prompt import (
     EVIDENCE_NOTICE,
     SUBTASK,
@@ -50,7 +49,7 @@ from rl_conductor.pool.worker_prompt import (
 )
 from rl_conductor.text.delimiters import compute_nonce, delimit
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
-from rl_conductor.workflow.example import PlanExample
+from rl_conductor.workflow.example import MAX_EXAMPLES, PlanExample
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 from rl_conductor_training.workers.small import STRENGTHS
@@ -90,7 +89,11 @@ def test_trained_planners_are_asked_in_the_words_of_their_training() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 4, 9])
 def test_as_many_examples_are_shown_as_are_wanted_and_there_are(count: int) -> None:
-    assert len(build_messages(PromptSettings(examples=count))) == 2 + 2 * min(count, len(EXAMPLES))
+    assert len(build_messages(PromptSettings(examples=count))) == 2 + 2 * min(count, MAX_EXAMPLES)
+
+
+def test_there_are_as_many_examples_as_a_prompt_may_show() -> None:
+    assert len(EXAMPLES) == len(BRIEF_EXAMPLES) == MAX_EXAMPLES
 
 
 @given(spaces())
@@ -219,7 +222,7 @@ def test_few_examples_are_all_shown_and_of_many_the_nearest_and_only_valid_ones(
 
     assert nearest_examples([invalid, *examples[:2]], "Write to the bank", SPACE) == tuple(examples[:2])
     nearest = nearest_examples([invalid, *examples], "Write to the bank", SPACE)
-    assert len(nearest) == MAX_OWN_EXAMPLES
+    assert len(nearest) == MAX_EXAMPLES
     assert nearest[-1].question == "Write to the mayor"
 
 

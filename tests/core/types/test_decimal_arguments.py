@@ -34,7 +34,8 @@ def test_the_declared_signature_has_the_fields_and_defaults(model: type[Value]) 
     tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
     (init,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "__init__")
     arguments = [argument.arg for argument in init.args.kwonlyargs]
-    defaults = [None if default is None else ast.literal_eval(default) for default in init.args.kw_defaults]
+    names = vars(inspect.getmodule(model))
+    defaults = [None if default is None else eval(ast.unparse(default), names) for default in init.args.kw_defaults]
     assert arguments == list(model.model_fields)
     fields = model.model_fields.values()
     assert [default is None for default in init.args.kw_defaults] == [field.is_required() for field in fields]

@@ -29,10 +29,10 @@ from rl_conductor.planning.prompts import (
     rejection_messages,
 )
 from rl_conductor.planning.transcript import LEFT_OUT, QUESTION_CHARS
-from rl_conductor.planning.worked_examples import BRIEF_EXAMPLES, EXAMPLES
 from rl_conductor.pool.request_inputs import HIDDEN_INPUTS, HIDDEN_TEXT
 from rl_conductor.pool.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall, Wording
+from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.workflow import AccessMode, AttachmentRule, PlanSpace
 
 _EVIDENCE = Evidence(label="1", subtask="Look.", reply="Seen.", worker="a")
@@ -109,7 +109,7 @@ def _planning(
         form=form,
         roster=roster,
         wording=wording,
-        examples=max(len(EXAMPLES), len(BRIEF_EXAMPLES)),
+        examples=MAX_EXAMPLES,
         instructions="Be quick.",
     )
     previous = PreviousRound(plan="", reply="It is.", steps=(_EVIDENCE,))

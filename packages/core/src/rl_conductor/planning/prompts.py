@@ -23,7 +23,7 @@ from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.reasoning import split_reasoning
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Card, ImagePart, Message, Roster, TextPart, Wording
-from rl_conductor.workflow.example import PlanExample
+from rl_conductor.workflow.example import MAX_EXAMPLES, PlanExample
 from rl_conductor.workflow.workflow import PlanSpace
 
 REJECTED_PLAN_CHARS = 4_000
@@ -91,10 +91,6 @@ class Rejection:
     """The rejected plan as the model wrote it."""
     error: str
     """The reason for the rejection."""
-
-
-MAX_OWN_EXAMPLES = 4
-"""Maximum number of the user's own examples in one prompt; of more, the most similar to the question are chosen."""
 
 
 @dataclass(frozen=True)
@@ -215,14 +211,14 @@ def rejection_messages(rejection: Rejection, *, key: str) -> tuple[Message, Mess
 def nearest_examples(examples: Sequence[PlanExample], question: str, space: PlanSpace) -> tuple[PlanExample, ...]:
     """Selects the valid examples whose questions are most similar to `question`, the most similar one last.
 
-    Up to `MAX_OWN_EXAMPLES` examples are all included, in their own order.
+    Up to `MAX_EXAMPLES` examples are all included, in their own order.
     """
     valid = [example for example in examples if not space.violations(example.workflow)]
-    if len(valid) <= MAX_OWN_EXAMPLES:
+    if len(valid) <= MAX_EXAMPLES:
         return tuple(valid)
     features = text_features(question)
     valid.sort(key=lambda example: dot_product(text_features(example.question), features))
-    return tuple(valid[-MAX_OWN_EXAMPLES:])
+    return tuple(valid[-MAX_EXAMPLES:])
 
 
 def _review_prompt(previous: PreviousRound, space: PlanSpace, form: Form, key: str) -> str:

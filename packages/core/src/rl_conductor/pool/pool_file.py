@@ -22,16 +22,15 @@ from rl_conductor.models.options import checked_options, describe_option_error
 from rl_conductor.models.redaction import is_secret_name
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
-from rl_conductor.pool.worker import Worker, slots_for
+from rl_conductor.pool.worker import CALL_TIMEOUT, Worker, slots_for
 from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Price, Roster, Sampling, Wording
+from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
 
 MODEL_ARGUMENTS = ("base_url", "headers", "max_retries", "organization")
 """Arguments of models that are easily taken for settings of a worker."""
-MAX_EXAMPLES = 4
-"""Number of worked examples available to the planner's prompt."""
 
 
 class _Entry(BaseModel):
@@ -223,7 +222,7 @@ class WorkerSettings(_Entry):
     tags: frozenset[str] = frozenset()
     region: str | None = None
     sampling: Sampling = Field(default_factory=Sampling)
-    timeout: float = Field(default=300.0, gt=0)
+    timeout: float = Field(default=CALL_TIMEOUT, gt=0)
     hedge_after: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] = ()

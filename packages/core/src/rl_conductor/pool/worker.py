@@ -19,6 +19,9 @@ from rl_conductor.trace.trace import WorkerSetup
 from rl_conductor.types import Card, Sampling
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
 
+CALL_TIMEOUT = 300.0
+"""Default timeout of a worker's calls, in seconds."""
+
 
 @runtime_checkable
 class Described(Protocol):
@@ -40,7 +43,7 @@ class Worker:
     """Default sampling parameters; the caller's take precedence in the final step."""
     instructions: str = ""
     """A system prompt for every call, before the caller's own."""
-    timeout: float | None = 300.0
+    timeout: float | None = CALL_TIMEOUT
     """Seconds for one call."""
     hedge_after: float | None = None
     """Seconds after which a hedge call goes to a second worker, within `Limits.hedges`."""
@@ -61,7 +64,7 @@ class Worker:
         instructions: str = "",
         tools: Sequence[AnyTool] = (),
         sampling: Sampling | None = None,
-        timeout: float | None = 300.0,
+        timeout: float | None = CALL_TIMEOUT,
         hedge_after: float | None = None,
         concurrency: int | None = None,
     ) -> Self:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from rl_conductor.types import Text, Value
 from rl_conductor.workflow.workflow import Workflow
 
+MAX_EXAMPLES = 4
+"""Maximum number of worked examples in one prompt; there are as many built-in ones."""
+
 
 class PlanExample(Value):
     """A worked example for the planner's prompt."""

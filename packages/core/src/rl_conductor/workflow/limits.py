@@ -100,7 +100,7 @@ class Limits(Value):
             concurrency: int | None = None,
             depth: int = 2,
             hedges: int = 0,
-            reply_chars: int = 16_777_216,
+            reply_chars: int = DEFAULT_REPLY_CHARS,
         ) -> None: ...
 
 

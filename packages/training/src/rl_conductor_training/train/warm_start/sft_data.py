@@ -13,9 +13,9 @@ from rl_conductor._internal.jsonl import read_lines
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.errors import ConfigError
 from rl_conductor.plan_text.forms import render
-from rl_conductor.planning.worked_examples import EXAMPLES
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Value
+from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 from rl_conductor_training.spending import CapReachedError
 from rl_conductor_training.train.config import WarmStartSettings
@@ -120,7 +120,7 @@ def _sample_candidates(setup: TrainingSetup, settings: WarmStartSettings, loaded
     """Samples and scores plans, right and wrong ones."""
     by_model = settings.draw == "model"
     # Worked examples help the untrained model to write plans; the demonstrations have the prompts of training.
-    overrides = {"examples": len(EXAMPLES)} if by_model else {}
+    overrides = {"examples": MAX_EXAMPLES} if by_model else {}
     instances = [
         instance
         for instance in setup.prompt_instances(settings.questions, **overrides)
