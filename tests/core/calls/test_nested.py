@@ -15,10 +15,9 @@ from core.runs import SOON, down, plan, pool_of
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel, Trace, Worker
 from rl_conductor.calls.nested import MAX_NESTED_CHARS, MAX_TEXT_CHARS
 from rl_conductor.cli.output import report
-from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.audit import BEGINNING, Ended, record_of
 from rl_conductor.trace.summary import Summary
-from rl_conductor.types import FREE, Completion, Sampling, ToolCall, Usage
+from rl_conductor.types import FREE, Completion, Sampling, ToolCall, Usage, prompt_in
 
 TWO_STEPS = plan((0, "Draft it.", []), (1, "Finish it.", ["all"]))
 ONE = plan((0, "Ask the team.", []))

@@ -41,14 +41,23 @@ from rl_conductor.pool.worker_prompt import (
     SUBTASK,
     TASK,
     Evidence,
-    last_user,
-    prompt_in,
     subtask_in,
     with_prompt,
     worker_prompt,
 )
 from rl_conductor.text.delimiters import compute_nonce, delimit
-from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall
+from rl_conductor.types import (
+    FREE,
+    Card,
+    FilePart,
+    ImagePart,
+    Message,
+    Price,
+    Roster,
+    ToolCall,
+    last_user_index,
+    prompt_in,
+)
 from rl_conductor.workflow.example import MAX_EXAMPLES, PlanExample
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
@@ -379,14 +388,14 @@ def test_the_prompt_takes_the_place_of_the_last_question_and_leaves_the_rest() -
     replaced = with_prompt(turns, "P")
 
     assert replaced == (*turns[:2], Message.user("P", picture), turns[3])
-    assert last_user(turns) == 2
+    assert last_user_index(turns) == 2
 
 
 def test_without_a_question_the_prompt_comes_last() -> None:
     turns = (Message.system("a"),)
 
     assert with_prompt(turns, "P") == (*turns, Message.user("P"))
-    assert last_user(()) is None
+    assert last_user_index(()) is None
 
 
 def test_a_prompt_is_what_the_last_user_message_says() -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import Scripted, ScriptedModel
-from rl_conductor.pool.worker_prompt import prompt_in
-from rl_conductor.types import Price, Request
+from rl_conductor.types import Price, Request, prompt_in
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 MADE: dict[str, list[ScriptedModel]] = {}

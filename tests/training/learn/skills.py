@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from rl_conductor import Planner, ScriptedModel, WorkerPool
-from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.scoring import Sample, Task
-from rl_conductor.types import Price, Request
+from rl_conductor.types import Price, Request, prompt_in
 from rl_conductor_training.tasks.scorers.text import exact
 
 CITIES = ("Oslo", "Rome", "Lima", "Bonn", "Cork", "Nice", "Bern", "Kiel", "Pisa", "Graz", "Linz", "York")

@@ -16,9 +16,8 @@ import pytest
 from core.runs import SOON, Gated, forever
 from rl_conductor import Conductor, ConfigError, Limits, ModelError, Planner, ScriptedModel, WorkerPool
 from rl_conductor.models import Model
-from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.scoring import Sample, Task
-from rl_conductor.types import Price, Request
+from rl_conductor.types import Price, Request, prompt_in
 from rl_conductor_training.learn import EvolvedInstructions, LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow

@@ -33,7 +33,8 @@ from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import WorkerEntry, worker_from
-from rl_conductor.pool.worker_prompt import prompt_in, subtask_in
+from rl_conductor.pool.worker_prompt import subtask_in
+from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
 
 __all__ = [

@@ -6,16 +6,13 @@ import hashlib
 
 from pydantic_core import to_json
 
-from rl_conductor.pool.worker_prompt import last_user
-from rl_conductor.types import Continuation, Request
+from rl_conductor.types import Continuation, Request, prompt_in
 
 
 def digest_subject(request: Request) -> str:
     """Computes the SHA-256 of what a request is about: its system messages and its last user message."""
-    last = last_user(request.messages)
-    parts = [message.text for message in request.messages if message.role == "system"]
-    parts.append("" if last is None else request.messages[last].text)
-    return hashlib.sha256(to_json(parts)).hexdigest()
+    system_texts = [message.text for message in request.messages if message.role == "system"]
+    return hashlib.sha256(to_json([*system_texts, prompt_in(request.messages)])).hexdigest()
 
 
 def subject_error(request: Request, continuation: Continuation) -> str | None:

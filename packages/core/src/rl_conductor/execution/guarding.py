@@ -20,10 +20,10 @@ from rl_conductor.guardrails.texts import (
     rewrite_message,
     rewrite_request,
 )
-from rl_conductor.pool.worker_prompt import Evidence, prompt_in
+from rl_conductor.pool.worker_prompt import Evidence
 from rl_conductor.trace.checks import GuardrailCheck, Stage
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
-from rl_conductor.types import Card, Completion, JsonFormat, Message, Request
+from rl_conductor.types import Card, Completion, JsonFormat, Message, Request, prompt_in
 
 WITHHELD = "[withheld by a guardrail]"
 """Replaces texts that were refused, or not checked to the end."""

@@ -15,18 +15,11 @@ from rl_conductor.execution.round_context import RoundContext
 from rl_conductor.guardrails.runner import GuardrailRunner
 from rl_conductor.pool.request_inputs import select_inputs, select_question
 from rl_conductor.pool.worker import Worker
-from rl_conductor.pool.worker_prompt import (
-    NO_REPLY,
-    Evidence,
-    hide_attachments,
-    prompt_in,
-    with_prompt,
-    worker_prompt,
-)
+from rl_conductor.pool.worker_prompt import NO_REPLY, Evidence, hide_attachments, with_prompt, worker_prompt
 from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
 from rl_conductor.trace.trace import Call, StepResult
-from rl_conductor.types import Completion, Continuation, Message, Request, Sampling
+from rl_conductor.types import Completion, Continuation, Message, Request, Sampling, prompt_in
 from rl_conductor.workflow.limits import raised_max_tokens
 from rl_conductor.workflow.workflow import Step
 

@@ -8,9 +8,8 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.guardrails.runner import GuardrailRunner, Subject
 from rl_conductor.guardrails.texts import rewrite_message, rewrite_request
-from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.checks import Stage
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Message, Request, prompt_in
 
 
 async def check_messages(

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from rl_conductor.errors import BadResponseError, OutputLimitError
-from rl_conductor.types import JsonFormat, Request, ResponseFormat, TextPart, Tool, ToolCall
+from rl_conductor.types import JsonFormat, Request, ResponseFormat, TextPart, Tool, ToolCall, last_user_index
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 BLOCK = re.compile(rf"{OPENING}(.*?)(?:{CLOSING}|\Z)", re.DOTALL)
@@ -42,15 +42,13 @@ def add_schema_to_prompt(request: Request) -> Request:
     A grammar enforces a schema but does not show it to the model; a small one then writes an endless string.
     """
     form, messages = request.response_format, list(request.messages)
-    last_user = max((position for position, message in enumerate(messages) if message.role == "user"), default=None)
-    if last_user is None or not isinstance(form, JsonFormat) or form.json_schema is None:
+    last = last_user_index(messages)
+    if last is None or not isinstance(form, JsonFormat) or form.json_schema is None:
         return request
     instruction = TextPart(
         text=f"\n\nAnswer in JSON of this schema: {json.dumps(form.json_schema, ensure_ascii=False)}"
     )
-    messages[last_user] = messages[last_user].model_copy(
-        update={"content": (*messages[last_user].content, instruction)}
-    )
+    messages[last] = messages[last].model_copy(update={"content": (*messages[last].content, instruction)})
     return request.model_copy(update={"messages": tuple(messages)})
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from rl_conductor.planning.features import Finite, LinearScore, text_features
-from rl_conductor.pool.worker_prompt import prompt_in
-from rl_conductor.types import Request, Value
+from rl_conductor.types import Request, Value, prompt_in
 
 
 class Domain(Value):

@@ -15,8 +15,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.features import LinearScore, text_features
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.worker_prompt import prompt_in
-from rl_conductor.types import Request, Value
+from rl_conductor.types import Request, Value, prompt_in
 from rl_conductor.workflow.workflow import Workflow
 
 

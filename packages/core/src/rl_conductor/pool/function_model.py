@@ -13,8 +13,8 @@ from pydantic_core import to_json
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Capabilities, checked, in_one_piece, require
-from rl_conductor.pool.worker_prompt import prompt_in, question_in, replies_in, subtask_in
-from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
+from rl_conductor.pool.worker_prompt import question_in, replies_in, subtask_in
+from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage, prompt_in
 
 WorkerFunction = Callable[..., Any]
 """`f(subtask)`, `f(subtask, replies)`, either with `question`, or `f(request)`, sync or async; returns the reply."""

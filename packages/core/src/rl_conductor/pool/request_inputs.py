@@ -14,8 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from rl_conductor.pool.worker_prompt import last_user
-from rl_conductor.types import FilePart, ImagePart, Message, TextPart
+from rl_conductor.types import FilePart, ImagePart, Message, TextPart, last_user_index
 
 LONG_CHARS = 4_000
 """Length from which an earlier turn or a text part is worth being left out."""
@@ -43,7 +42,7 @@ def input_parts(messages: Sequence[Message]) -> tuple[InputPart, ...]:
     """Lists the parts of a conversation that steps may name, oldest first."""
     if len(messages) == 1 and len(messages[0].content) == 1 and isinstance(messages[0].content[0], TextPart):
         return ()
-    last, counts, parts = last_user(messages), Counter[str](), list[InputPart]()
+    last, counts, parts = last_user_index(messages), Counter[str](), list[InputPart]()
     for index, message in enumerate(messages):
         if message.role == "user" and index != last:
             counts["turn"] += 1
@@ -70,7 +69,7 @@ def select_question(messages: Sequence[Message], names: Collection[str] | None) 
 
     Names of images and files mark their places if some are between texts, because prompts have them after the text.
     """
-    last = last_user(messages)
+    last = last_user_index(messages)
     if last is None:
         return ""
     message = messages[last]
@@ -118,7 +117,7 @@ def select_inputs(messages: Sequence[Message], names: Collection[str] | None) ->
         messages: a conversation whose last user message is the prompt of a worker.
         names: the inputs to keep; `None` keeps all. An attachment of a removed turn moves to the last user message.
     """
-    if names is None or (last := last_user(messages)) is None:
+    if names is None or (last := last_user_index(messages)) is None:
         return tuple(messages)
     parts = [part for part in input_parts(messages) if not isinstance(_content(messages, part), TextPart)]
     hidden = [part for part in parts if part.name not in names]

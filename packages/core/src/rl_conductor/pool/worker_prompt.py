@@ -9,7 +9,7 @@ from json import JSONEncoder
 
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.truncation import truncate_middle
-from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, TextPart
+from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, TextPart, last_user_index
 
 TASK = "The overall task:\n{question}"
 EVIDENCE_NOTICE = """\
@@ -72,7 +72,7 @@ def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, 
 
     Without a user message, `prompt` is appended as one.
     """
-    last = last_user(conversation)
+    last = last_user_index(conversation)
     if last is None:
         return (*conversation, Message.user(prompt))
     attachments = [part for part in conversation[last].content if not isinstance(part, TextPart)]
@@ -94,20 +94,6 @@ def _without(message: Message, hidden: tuple[type[ContentPart], ...]) -> Message
         return message
     content = (part for part in message.content if not isinstance(part, hidden))
     return message.model_copy(update={"content": (TextPart(text="".join(notes)), *content)})
-
-
-def last_user(conversation: Sequence[Message]) -> int | None:
-    """Returns the index of the last user message, if there is one."""
-    for index in range(len(conversation) - 1, -1, -1):
-        if conversation[index].role == "user":
-            return index
-    return None
-
-
-def prompt_in(conversation: Sequence[Message]) -> str:
-    """Returns the text of the last user message, which is the prompt of a worker; empty if there is none."""
-    last = last_user(conversation)
-    return "" if last is None else conversation[last].text
 
 
 def subtask_in(prompt: str) -> str:

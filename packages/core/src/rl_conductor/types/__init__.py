@@ -15,6 +15,8 @@ from rl_conductor.types.messages import (
     ReasoningPart,
     TextPart,
     ToolCall,
+    last_user_index,
+    prompt_in,
 )
 from rl_conductor.types.prices import FREE, Price, PriceTier
 from rl_conductor.types.requests import Effort, Grammar, JsonFormat, Request, ResponseFormat, Sampling, Tool
@@ -53,5 +55,7 @@ __all__ = [
     "Usage",
     "Value",
     "Wording",
+    "last_user_index",
+    "prompt_in",
     "total",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
@@ -142,3 +142,14 @@ class Message(Value):
         if len(content) == 1 and isinstance(content[0], TextPart):
             return content[0].text
         return "".join([part.text for part in content if isinstance(part, TextPart)])
+
+
+def last_user_index(conversation: Sequence[Message]) -> int | None:
+    """Returns the index of the last user message, if there is one."""
+    return next((index for index in reversed(range(len(conversation))) if conversation[index].role == "user"), None)
+
+
+def prompt_in(conversation: Sequence[Message]) -> str:
+    """Returns the text of the last user message, which is the prompt of a worker; empty if there is none."""
+    last = last_user_index(conversation)
+    return "" if last is None else conversation[last].text

@@ -16,10 +16,9 @@ from pydantic import Field, ValidationError
 
 from rl_conductor._internal.imports import import_object
 from rl_conductor.errors import ConductorError
-from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.scoring import Sample, Scorer
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
-from rl_conductor.types import JsonFormat, Message, ReasoningPart, Request, Sampling, Text, TextPart, Value
+from rl_conductor.types import JsonFormat, Message, ReasoningPart, Request, Sampling, Text, TextPart, Value, prompt_in
 from rl_conductor_server.store.models import PairVerdict
 
 JUDGE_PROMPT = """\

@@ -10,8 +10,7 @@ from functools import cached_property
 
 from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget
 from rl_conductor.errors import LimitError, RunError
-from rl_conductor.pool.worker_prompt import prompt_in
-from rl_conductor.types import Request
+from rl_conductor.types import Request, prompt_in
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor_server.auth.budgets import STORE_UNAVAILABLE, KeyBudget

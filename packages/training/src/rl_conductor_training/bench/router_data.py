@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Message, Request, prompt_in
 from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.tasks import Sample
 

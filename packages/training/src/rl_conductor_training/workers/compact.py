@@ -13,17 +13,9 @@ from typing import Any
 
 from rl_conductor.models import model
 from rl_conductor.models.base import WrapperModel
-from rl_conductor.pool.worker_prompt import (
-    EVIDENCE_NOTICE,
-    SUBTASK,
-    SUBTASK_LINE,
-    Evidence,
-    prompt_in,
-    with_prompt,
-    worker_prompt,
-)
+from rl_conductor.pool.worker_prompt import EVIDENCE_NOTICE, SUBTASK, SUBTASK_LINE, Evidence, with_prompt, worker_prompt
 from rl_conductor.text.delimiters import NONCE_ATTR
-from rl_conductor.types import Completion, Delta, Request
+from rl_conductor.types import Completion, Delta, Request, prompt_in
 
 # What is inside of a fence holds no tag like its own. To stop at the next one keeps searching linear in the prompt.
 _OPENINGS = re.compile(rf"<reply [^<>\n]*{NONCE_ATTR}>\n(?:{SUBTASK_LINE})?")

@@ -11,9 +11,9 @@ from typing import Any
 from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
 from rl_conductor.plan_text.gbnf import quote_literal
-from rl_conductor.pool.worker_prompt import prompt_in, with_prompt
+from rl_conductor.pool.worker_prompt import with_prompt
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
-from rl_conductor.types import Grammar
+from rl_conductor.types import Grammar, prompt_in
 from rl_conductor_training.tasks.retrieval import Passage, PassageIndex
 from rl_conductor_training.workers.compact import example_prompt, last_reply
 from rl_conductor_training.workers.prompt_template import PromptTemplate

@@ -7,7 +7,8 @@ from typing import Any
 
 from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
-from rl_conductor.pool.worker_prompt import prompt_in, subtask_in, with_prompt
+from rl_conductor.pool.worker_prompt import subtask_in, with_prompt
+from rl_conductor.types import prompt_in
 from rl_conductor_training.tasks.scorers.answers import number_to_words
 from rl_conductor_training.workers.compact import example_prompt, last_reply
 from rl_conductor_training.workers.prompt_template import PromptTemplate

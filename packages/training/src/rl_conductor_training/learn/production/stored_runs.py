@@ -17,11 +17,10 @@ from pydantic import Field
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.worker_prompt import prompt_in
 from rl_conductor.scoring import Sample
 from rl_conductor.trace.feedback import Feedback
 from rl_conductor.trace.trace import Round, Trace
-from rl_conductor.types import Dollars, Message, Request, Text, TextPart, Value, total
+from rl_conductor.types import Dollars, Message, Request, Text, TextPart, Value, prompt_in, total
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.results import fingerprint
 
