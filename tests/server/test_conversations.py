@@ -166,6 +166,18 @@ async def test_old_conversations_and_items_are_deleted(serve: Serve) -> None:
     assert await store.conversations.get(made.id, key="local") is None
 
 
+async def test_a_server_with_a_wrong_clock_does_not_delete_new_items(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = await serve()
+    client, store = at.openai(), at.service.store
+    monkeypatch.setattr(time, "time", lambda true_time=time.time: true_time() - 400 * 86_400)
+    made = await client.conversations.create(items=[{"role": "user", "content": "new"}])
+    await client.conversations.items.create(made.id, items=[{"role": "user", "content": "newer"}])
+    await store.prune(before=store.now() - 60)
+    assert await texts(client, made.id) == ["new", "newer"]
+
+
 async def test_a_conversation_has_the_limits_of_a_request(serve: Serve) -> None:
     client = (await serve(intake={"messages": 4, "body_bytes": 2048})).openai()
     items: list[Any] = [{"role": "user", "content": str(number)} for number in range(4)]

@@ -361,8 +361,8 @@ async def test_a_run_that_finishes_twice_counts_its_worker_usage_once(store: Sto
 
 
 async def test_a_browser_session_is_valid_until_it_expires(store: Store) -> None:
-    await store.sessions.add("old", expires=time.time() - 1)
-    await store.sessions.add("new", expires=time.time() + 60)
+    await store.sessions.add("old", seconds=-1)
+    await store.sessions.add("new", seconds=60)
     assert [await store.sessions.is_valid([name]) for name in ("old", "new", "other")] == [False, True, False]
     await store.prune(before=0)
     await store.sessions.delete(["new"])

@@ -9,7 +9,6 @@ import json
 import logging
 import re
 import secrets
-import time
 from collections.abc import Iterator, Mapping
 
 from pydantic import Field, ValidationError
@@ -134,7 +133,7 @@ class KeyTerms(BudgetEntry):
 async def create_key(store: Store, name: str, terms: KeyTerms) -> str:
     """Stores a new key and returns its secret. Raises `ConfigError` if the name was used before."""
     secret, sha256 = generate_key()
-    now = time.time()
+    now = store.now()
     expires = None if terms.expires_in_days is None else now + terms.expires_in_days * DAY
     entry = terms.model_dump_json(exclude={"expires_in_days", "admin"}, exclude_none=True)
     key = StoredKey(sha256=sha256, name=name, admin=terms.admin, entry=entry, created=now, expires=expires)
@@ -200,7 +199,7 @@ class ApiKeys:
     @property
     def admin_hashes(self) -> list[str]:
         """The SHA-256 of the key of each administrator."""
-        now = time.time()
+        now = self._store.now()
         stored = [sha256 for sha256, key in self._stored.items() if key.admin and key.is_valid(now)]
         return [*self._configured_admins, *stored]
 
@@ -227,7 +226,7 @@ class ApiKeys:
     async def refresh(self) -> None:
         """Reads the keys of the store; called every `REFRESH_SECONDS`. Keys of the settings come first."""
         rows = [row for row in await self._store.keys.list_all() if row.name not in self._configured_names]
-        now = time.time()
+        now = self._store.now()
         newest = {row.name: row for row in reversed(rows) if not row.admin and row.is_valid(now)}
         keys = {name: self._key_of(row) for name, row in newest.items()}
         self._stored = {row.sha256: row for row in rows}
@@ -263,7 +262,7 @@ class ApiKeys:
         presented = hash_key(_credentials(http.headers))
         key = self._configured.get(presented)
         row = self._stored.get(presented)
-        if row is not None and not row.admin and row.is_valid(time.time()):
+        if row is not None and not row.admin and row.is_valid(self._store.now()):
             key = self._stored_keys.get(row.name)
         if key is not None:
             return key

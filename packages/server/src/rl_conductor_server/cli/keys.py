@@ -19,7 +19,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.keys import RESERVED_NAMES, KeyTerms, create_key, revoke_key, rotate_key
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.settings import EntryName, read_settings
-from rl_conductor_server.store import StoredKey
+from rl_conductor_server.store import Store, StoredKey
 
 app = typer.Typer(
     help="Create, list, rotate and revoke API keys at run time.", no_args_is_help=True, add_completion=False
@@ -92,8 +92,11 @@ def list_keys(
     config: store_options.ConfigOption = None,
 ) -> None:
     """List the keys of the store, with the dates of all their secrets. Keys of the settings file are not listed."""
-    keys = store_options.with_store(store, config, lambda opened: opened.keys.list_all())
-    rows = [_describe(key) for key in keys]
+
+    async def load(opened: Store) -> list[dict[str, Any]]:
+        return [_describe(key, opened.now()) for key in await opened.keys.list_all()]
+
+    rows = store_options.with_store(store, config, load)
     if as_json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
@@ -160,8 +163,7 @@ def _print_secret(name: str, secret: str, *, as_json: bool) -> None:
     console.note(console.stderr(), "The key is shown only now. Running servers accept it within about 2 seconds.")
 
 
-def _describe(key: StoredKey) -> dict[str, Any]:
-    now = datetime.now(UTC).timestamp()
+def _describe(key: StoredKey, now: float) -> dict[str, Any]:
     state = "valid" if key.is_valid(now) else "expired" if key.revoked is None else "revoked"
     return {
         "name": key.name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import accumulate
@@ -70,7 +69,7 @@ async def create_conversation(http: Request, service: ServiceDependency, key: Ca
     async with _parsed(CreateConversationBody, http, service, key) as body:
         await check_storage(service.store, service.settings.conversations, key.name, new=1)
         conversation = Conversation(
-            id=f"conv_{secrets.token_hex(16)}", key=key.name, created=time.time(), metadata=body.metadata or {}
+            id=f"conv_{secrets.token_hex(16)}", key=key.name, created=service.store.now(), metadata=body.metadata or {}
         )
         await service.store.conversations.create(conversation, await _new_items(body.items or ()))
     return _format(conversation)

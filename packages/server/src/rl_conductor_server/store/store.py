@@ -107,8 +107,8 @@ class Store:
         self._reader = StoreReader(engine, self.write_queue.check_available)
         self.experiments = ExperimentStore(self._reader, self.write_queue)
         self.feedback = FeedbackStore(self._reader, self.write_queue)
-        self.sessions = BrowserSessions(self._reader, self.write_queue)
-        self.keys = KeyStore(self._reader, self.write_queue)
+        self.sessions = BrowserSessions(self._reader, self.write_queue, self._clock)
+        self.keys = KeyStore(self._reader, self.write_queue, self._clock)
         self.responses = ResponseStore(self._reader, self.write_queue)
         self.conversations = ConversationStore(self._reader, self.write_queue, self._statements, lease)
         self.sizes = StoredSizes(self._reader)
@@ -360,9 +360,10 @@ class Store:
 
     async def prune(self, *, before: float) -> int:
         """Delete everything older than a time, except audit records and keys, and return the number of deleted runs."""
+        now = self.now()
 
         def delete_others(connection: Connection) -> None:
-            self.sessions.delete_expired(connection)
+            self.sessions.delete_expired(connection, now=now)
             self._budgets.delete_old(connection, before=before)
             self.sizes.delete_old(connection, before=before)
             delete_days(connection, until=before)

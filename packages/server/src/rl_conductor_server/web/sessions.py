@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import secrets
-import time
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import unquote
 
@@ -141,10 +140,8 @@ async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> 
         reply: Response = _sign_in_page(service, "/", error)
     else:
         token = secrets.token_urlsafe(32)
-        expires = time.time() + SESSION_SECONDS
-        await service.store.sessions.add(
-            _token_digest(token, PROVIDER), expires=expires, identity=identity.model_dump_json()
-        )
+        digest = _token_digest(token, PROVIDER)
+        await service.store.sessions.add(digest, seconds=SESSION_SECONDS, identity=identity.model_dump_json())
         log.info("signed in", extra={"email": identity.email, "subject": identity.subject})
         # Not a redirect: after one that another site began, browsers would not send the strict cookie.
         reply = Page("signed_in.html", next=same_site_page(next_page))
@@ -177,7 +174,7 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
         return _sign_in_page(service, next_page, error)
     token = secrets.token_urlsafe(32)
     admin_hash = hash_key(form.get("key", ""))
-    await service.store.sessions.add(_token_digest(token, admin_hash), expires=time.time() + SESSION_SECONDS)
+    await service.store.sessions.add(_token_digest(token, admin_hash), seconds=SESSION_SECONDS)
     reply = see_other(next_page)
     is_https = http.headers.get("origin", "").startswith("https:")
     reply.set_cookie(COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)

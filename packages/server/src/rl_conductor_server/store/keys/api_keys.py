@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, and_, insert, or_, select, update
 
 from rl_conductor.types import Value
+from rl_conductor_server.store.clock import DatabaseClock
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import api_keys
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -34,9 +34,10 @@ class StoredKey(Value):
 class KeyStore:
     """Part of the `Store`. No row is ever deleted, so that a name in the audit record means one key for ever."""
 
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, clock: DatabaseClock) -> None:
         self._reader = reader
         self._write_queue = write_queue
+        self._clock = clock
 
     async def list_all(self) -> Sequence[StoredKey]:
         """Lists all secrets by name, the newest of each name first."""
@@ -56,7 +57,7 @@ class KeyStore:
 
     async def rotate(self, name: str, sha256: str, *, grace_seconds: float) -> bool:
         """Stores a new secret of a valid key; its old ones expire after `grace_seconds`. `False` if there is none."""
-        now = time.time()
+        now = self._clock.now()
 
         def rotate(connection: Connection) -> bool:
             newest = select(api_keys).where(_is_valid(name, now)).order_by(api_keys.c.created.desc()).limit(1)
@@ -73,7 +74,8 @@ class KeyStore:
 
     async def revoke(self, name: str) -> bool:
         """Revokes all secrets of a key. `False` if none of them was valid."""
-        statement = update(api_keys).where(_is_valid(name, time.time())).values(revoked=time.time())
+        now = self._clock.now()
+        statement = update(api_keys).where(_is_valid(name, now)).values(revoked=now)
         return await self._write_queue.execute(lambda connection: bool(connection.execute(statement).rowcount))
 
 

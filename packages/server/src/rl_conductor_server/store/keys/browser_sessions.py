@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 
 from sqlalchemy import Connection, delete, insert, select
 
+from rl_conductor_server.store.clock import DatabaseClock
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import sessions
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -15,28 +15,31 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 class BrowserSessions:
     """Part of the `Store`; a session is identified by the digest of its cookie."""
 
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, clock: DatabaseClock) -> None:
         self._reader = reader
         self._write_queue = write_queue
+        self._clock = clock
 
-    async def add(self, digest: str, *, expires: float, identity: str | None = None) -> None:
-        """Store a session that expires at a time, in seconds since 1970, with the identity that a provider gave."""
+    async def add(self, digest: str, *, seconds: float, identity: str | None = None) -> None:
+        """Store a session that expires after `seconds`, with the identity that a provider gave."""
+        expires = self._clock.now() + seconds
         statement = insert(sessions).values(digest=digest, expires=expires, identity=identity)
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
     async def is_valid(self, digests: Collection[str]) -> bool:
         """Return whether a session with one of these digests exists and has not expired."""
-        query = select(sessions.c.digest).where(sessions.c.digest.in_(digests), sessions.c.expires > time.time())
+        query = select(sessions.c.digest).where(sessions.c.digest.in_(digests), sessions.c.expires > self._clock.now())
         return (await self._reader.execute(query)).first() is not None
 
     async def find_identity(self, digest: str) -> str | None:
         """Return the identity of a session of an OpenID Connect provider; `None` if there is no such session."""
-        query = select(sessions.c.identity).where(sessions.c.digest == digest, sessions.c.expires > time.time())
+        query = select(sessions.c.identity).where(sessions.c.digest == digest, sessions.c.expires > self._clock.now())
         return (await self._reader.execute(query)).scalar_one_or_none()
 
     async def delete(self, digests: Collection[str]) -> None:
         statement = delete(sessions).where(sessions.c.digest.in_(digests))
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
-    def delete_expired(self, connection: Connection) -> None:
-        connection.execute(delete(sessions).where(sessions.c.expires < time.time()))
+    @staticmethod
+    def delete_expired(connection: Connection, *, now: float) -> None:
+        connection.execute(delete(sessions).where(sessions.c.expires < now))

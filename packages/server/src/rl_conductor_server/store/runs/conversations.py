@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -133,7 +132,7 @@ class ConversationStore:
         """Replaces the metadata of a conversation."""
         encoded = json.dumps(metadata)
         size = conversations.c.bytes + len(encoded) - func.length(conversations.c.metadata)
-        values = {"metadata": encoded, "updated": time.time(), "bytes": size}
+        values = {"metadata": encoded, "updated": self._now, "bytes": size}
         statement = update(conversations).where(_is_own(conversation, key)).values(values)
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
@@ -155,7 +154,7 @@ class ConversationStore:
 
         def write(connection: Connection) -> bool:
             is_unlocked = update(conversations).where(_is_own(conversation, key), self._is_unlocked)
-            if not connection.execute(is_unlocked.values(updated=time.time())).rowcount:
+            if not connection.execute(is_unlocked.values(updated=self._now)).rowcount:
                 return False
             self._append(connection, conversation, key, items)
             return True
@@ -164,17 +163,19 @@ class ConversationStore:
 
     def _append(self, connection: Connection, conversation: str, key: str, items: Sequence[dict[str, Any]]) -> None:
         """Adds items, except those with an id that the conversation has already."""
-        now = time.time()
-        touch = update(conversations).where(_is_own(conversation, key)).values(updated=now)
+        touch = update(conversations).where(_is_own(conversation, key)).values(updated=self._now)
         if not connection.execute(touch).rowcount or not items:
             return
         last = connection.execute(select(func.max(ITEMS.position)).where(ITEMS.conversation == conversation)).scalar()
         rows = [
-            {"conversation": conversation, "id": item["id"], "created": now, "body": json.dumps(item)}
-            | {"position": position}
+            {"conversation": conversation, "id": item["id"], "position": position, "body": json.dumps(item)}
             for position, item in enumerate(items, start=0 if last is None else last + 1)
         ]
-        insert = self._insert(conversation_items).on_conflict_do_nothing(index_elements=["conversation", "id"])
+        insert = (
+            self._insert(conversation_items)
+            .values(created=self._now)
+            .on_conflict_do_nothing(index_elements=["conversation", "id"])
+        )
         size = sum(len(row["body"]) for row in rows if connection.execute(insert, row).rowcount)
         grow = update(conversations).where(conversations.c.id == conversation)
         connection.execute(grow.values(bytes=conversations.c.bytes + size))
