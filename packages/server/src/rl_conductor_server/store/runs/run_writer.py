@@ -229,7 +229,7 @@ def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
     return {
         "status": write.status,
         "seconds": write.trace.seconds,
-        "error": error if write.store_content or error in (None, "cancelled") else REDACTED_ERROR,
+        "error": error if error is None or write.store_content or write.status == "cancelled" else REDACTED_ERROR,
         "trace": trace if write.store_content else None,
         "answer": excerpt(write.trace.text) if write.store_content else None,
         **usage_values(write.trace.usage, write.charged),
