@@ -28,10 +28,10 @@ from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.registry import RunRegistry
-from rl_conductor_server.runs.request import JUDGE, SHADOW, AdmittedRequest, admit
+from rl_conductor_server.runs.request import AdmittedRequest, admit
 from rl_conductor_server.settings import ShadowEntry
 from rl_conductor_server.store import Arm, Pair, Store
-from rl_conductor_server.store.models import INTERNAL_APIS
+from rl_conductor_server.store.models import INTERNAL_APIS, JUDGE, SHADOW
 
 log = logging.getLogger("rl_conductor_server")
 

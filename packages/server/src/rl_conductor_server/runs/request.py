@@ -21,9 +21,8 @@ from rl_conductor_server.extension import check_selectors, effort_limits, merge_
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.truncation import fit_context
 from rl_conductor_server.store import NewRun, StoreUnavailableError
+from rl_conductor_server.store.models import COMPARISON_APIS
 
-SHADOW, JUDGE = "shadow", "judge"
-"""The `api` of runs that the server starts itself, in addition to those of users."""
 UNCHECKED = "(guardrails check it)"
 """Stored in place of a question until guardrails have checked it."""
 FORMAT_FIELDS: dict[str, bool | set[str]] = {
@@ -141,14 +140,14 @@ class AdmittedRequest:
         return self.parsed.keep or self.continues_alone or bool(self.request.tools)
 
     @property
-    def is_internal(self) -> bool:
-        """`True` if no user waits for it or requests it again."""
-        return self.api in (SHADOW, JUDGE)
+    def is_comparison(self) -> bool:
+        """`True` if it compares the arms of an experiment: no user waits for it or requests it again."""
+        return self.api in COMPARISON_APIS
 
     @property
     def metrics_label(self) -> str:
-        """The model's name in metrics; internal runs have labels of their own."""
-        return f"{self.model.name} ({self.api})" if self.is_internal else self.model.name
+        """The model's name in metrics; comparisons have labels of their own."""
+        return f"{self.model.name} ({self.api})" if self.is_comparison else self.model.name
 
     def check_key_budget(self, error: RunError) -> None:
         """Raises `ApiError` if the run failed because the key's budget refused a call, or could not record it."""

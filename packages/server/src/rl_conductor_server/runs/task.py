@@ -140,7 +140,7 @@ class RunTask:
         """`True` if the caller may request this run again, perhaps from another process."""
         completion = self.trace.completion if self.trace else None
         calls_tools = bool(completion and completion.message.tool_calls)
-        return self.request.continues_alone or (calls_tools and not self.request.is_internal)
+        return self.request.continues_alone or (calls_tools and not self.request.is_comparison)
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Finished):

@@ -16,7 +16,10 @@ Status = Literal["running", "done", "failed", "cancelled"]
 
 SERVER_GONE = "the server that ran it is gone"
 """Prefix of the error of a run whose lease expired."""
-INTERNAL_APIS = ("shadow", "judge", "replay")
+SHADOW, JUDGE, REPLAY = "shadow", "judge", "replay"
+COMPARISON_APIS = (SHADOW, JUDGE)
+"""The `api` of runs that compare the arms of an experiment; nobody waits for them."""
+INTERNAL_APIS = (*COMPARISON_APIS, REPLAY)
 """The `api` of runs that no client requested."""
 USER_LABELS = ("safety_identifier", "user", "user_id", "user_email")
 """Labels by which clients name their end user, the one that identifies them best first."""

@@ -19,8 +19,8 @@ from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import admit
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow
+from rl_conductor_server.store.models import REPLAY
 
-API = "replay"
 REPLAY_OF, CHANGED = "replay_of", "changed"
 """Labels of a replay: the id of the original run, and a description of the change."""
 
@@ -56,7 +56,7 @@ async def start_replay(service: Service, row: RunRow, trace: Trace, change: Step
         extension=Extension(policy=trace.policy, limits=trace.limits),
         labels={REPLAY_OF: row.id, CHANGED: _describe(trace, change)},
     )
-    (request,) = admit(key, model, API, parsed, idempotency_key=None)
+    (request,) = admit(key, model, REPLAY, parsed, idempotency_key=None)
     return await service.runs.start(request, rounds=previous_rounds)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Usage
 from rl_conductor_server.store.clock import database_now
-from rl_conductor_server.store.models import INTERNAL_APIS, AnswerOutcome, Canary, Pair
+from rl_conductor_server.store.models import COMPARISON_APIS, INTERNAL_APIS, AnswerOutcome, Canary, Pair
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.queries import exact_sum, is_release_of
 from rl_conductor_server.store.tables import USAGE_COLUMNS, canaries, pairs, runs
@@ -46,7 +46,7 @@ class ExperimentStore:
     async def comparison_usage(self, pinned: str) -> Usage:
         """Return the usage of an experiment's shadow runs and judges, by its pinned name."""
         sums = [exact_sum(runs.c[name]).label(name) for name in USAGE_COLUMNS]
-        (row,) = await self._fetch(select(*sums).where(runs.c.model == pinned, runs.c.api.in_(("shadow", "judge"))))
+        (row,) = await self._fetch(select(*sums).where(runs.c.model == pinned, runs.c.api.in_(COMPARISON_APIS)))
         return Usage(**row)
 
     # ----------------------------------------------------------------------------------------- canaries

@@ -11,6 +11,7 @@ from sqlalchemy import CTE, Connection, Executable, delete, func, insert, litera
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
+from rl_conductor_server.store.models import COMPARISON_APIS
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.retention import delete_some
 from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, count_octets, size_of
@@ -206,7 +207,7 @@ def _erase_comparison(connection: Connection, run: str) -> None:
     if side is None:
         return
     # The labels of these runs have the id of the run that they compare.
-    is_compared = runs.c.api.in_(["shadow", "judge"]), runs.c.created >= created, runs.c.labels.contains(run)
+    is_compared = runs.c.api.in_(COMPARISON_APIS), runs.c.created >= created, runs.c.labels.contains(run)
     octets = count_octets(runs.c.trace, dialect=connection.dialect.name)
     rows = connection.execute(select(runs.c.id, runs.c.key, runs.c.created, octets.label("size")).where(*is_compared))
     compared = rows.all()
