@@ -66,11 +66,9 @@ class BudgetEntry(_Entry):
     """The period, in UTC."""
 
 
-class KeyEntry(BudgetEntry):
-    """An API key: `[keys.NAME]`."""
+class KeyLimits(BudgetEntry):
+    """The limits of an API key, from the settings file or created at run time."""
 
-    sha256: Sha256 = Field(examples=["the line that 'rl-conductor serve --new-key NAME' prints"])
-    """SHA-256 of the key, in hex; `rl-conductor serve --new-key NAME` generates both."""
     requests_per_minute: int | None = Field(default=None, ge=1, le=MAX_RATE)
     cache_seconds: int | None = Field(default=None, ge=1, le=MAX_CACHE_SECONDS)
     """How old an answer may be that is repeated for the same request of this key; `None` disables the cache."""
@@ -78,6 +76,13 @@ class KeyEntry(BudgetEntry):
     """The models that it has access to; `None` means all."""
     metrics: bool = False
     """Allows to read `/metrics`, which tells of the requests of all keys."""
+
+
+class KeyEntry(KeyLimits):
+    """An API key: `[keys.NAME]`."""
+
+    sha256: Sha256 = Field(examples=["the line that 'rl-conductor serve --new-key NAME' prints"])
+    """SHA-256 of the key, in hex; `rl-conductor serve --new-key NAME` generates both."""
 
 
 class AdminEntry(_Entry):

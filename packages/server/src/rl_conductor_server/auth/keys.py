@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
 
 from rl_conductor._internal.validation import first_field_error
@@ -20,7 +20,7 @@ from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import MAX_CACHE_SECONDS, MAX_RATE, BudgetEntry, KeyEntry, Settings
+from rl_conductor_server.settings import EntryName, KeyEntry, KeyLimits, Settings
 from rl_conductor_server.store import Store, StoredKey
 
 log = logging.getLogger("rl_conductor_server")
@@ -40,6 +40,15 @@ REFRESH_SECONDS = 2.0
 PREFIX = "rlc_"
 GENERATED = re.compile(rf"{PREFIX}[\w-]{{43}}", re.ASCII)
 """The keys of `generate_key`."""
+
+
+def check_key_name(name: str) -> None:
+    """Raises `ConfigError` if no key may have this name."""
+    try:
+        TypeAdapter(EntryName).validate_python(name)
+    except ValidationError as error:
+        allowed = "up to 64 ASCII letters and digits, with '.', '_' and '-' allowed after the first"
+        raise ConfigError(f"{name!r} can't be the name of a key; use {allowed}") from error
 
 
 def generate_key() -> tuple[str, str]:
@@ -114,16 +123,10 @@ class ApiKey(KeyBudget):
         }
 
 
-class KeyTerms(BudgetEntry):
+class KeyTerms(KeyLimits):
     """The limits of a key that is created at run time."""
 
-    requests_per_minute: int | None = Field(default=None, ge=1, le=MAX_RATE)
-    cache_seconds: int | None = Field(default=None, ge=1, le=MAX_CACHE_SECONDS)
-    """How old an answer may be that is repeated for the same request; `None` disables the cache."""
-    models: frozenset[str] | None = None
-    """The models that it has access to; `None` means all."""
     metrics: bool = Field(default=False, exclude_if=lambda metrics: not metrics)  # releases before it reject the field
-    """Allows to read `/metrics`, which tells of the requests of all keys."""
     expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
     """Days until the key expires; `None` means never."""
     admin: bool = False

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from rich.table import Table
 
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.auth.keys import RESERVED_NAMES, KeyTerms, create_key, revoke_key, rotate_key
+from rl_conductor_server.auth.keys import RESERVED_NAMES, KeyTerms, check_key_name, create_key, revoke_key, rotate_key
 from rl_conductor_server.cli import store_options
-from rl_conductor_server.settings import EntryName, read_settings
+from rl_conductor_server.settings import read_settings
 from rl_conductor_server.store import Store, StoredKey
 
 app = typer.Typer(
@@ -136,11 +136,7 @@ def revoke(name: Name, *, store: store_options.StoreOption = None, config: store
 
 def _check_name(name: str, config: Path | None) -> None:
     """Checks the name of a new key. Raises `ConfigError` if it is invalid, or a name of the settings."""
-    try:
-        TypeAdapter(EntryName).validate_python(name)
-    except ValidationError as error:
-        allowed = "up to 64 ASCII letters and digits, with '.', '_' and '-' allowed after the first"
-        raise ConfigError(f"{name!r} can't be the name of a key; use {allowed}") from error
+    check_key_name(name)
     settings = read_settings(config) if config else None
     if name in RESERVED_NAMES or (settings is not None and name in {*settings.keys, *settings.admins}):
         raise ConfigError(f"{name!r} is a name of the settings, or reserved; choose another")

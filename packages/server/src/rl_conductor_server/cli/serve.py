@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import TypeAdapter, ValidationError
 
 from rl_conductor.cli import options
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console
 from rl_conductor.cli.telemetry import export_telemetry
 from rl_conductor.config.discovery import DiscoveredPool, discover, from_file
-from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor.errors import ConductorError
 from rl_conductor.guardrails.entry import build_guardrails
 
 if TYPE_CHECKING:
@@ -172,27 +171,12 @@ def _print_banner(service: Service, discovered: DiscoveredPool, listener: socket
 
 
 def _print_new_key(name: str) -> None:
-    from rl_conductor_server.auth.keys import generate_key  # noqa: PLC0415
+    from rl_conductor_server.auth.keys import check_key_name, generate_key  # noqa: PLC0415
 
-    header = _table_header(name)
+    check_key_name(name)
+    header = f'[keys."{name}"]' if "." in name else f"[keys.{name}]"
     key, hashed = generate_key()
     out = console.stdout()
     out.print(f"{key}\n", soft_wrap=True)
     out.print(f'{header}\nsha256 = "{hashed}"', soft_wrap=True)
     console.note(console.stderr(), "The key is shown only now. Add the table below it to your settings file.")
-
-
-def _table_header(name: str) -> str:
-    """Return the header of a key's TOML table.
-
-    Raises:
-        ConfigError: the settings would reject the name.
-    """
-    from rl_conductor_server.settings import EntryName  # noqa: PLC0415
-
-    try:
-        TypeAdapter(EntryName).validate_python(name)
-    except ValidationError as error:
-        allowed = "up to 64 ASCII letters and digits, with '.', '_' and '-' allowed after the first"
-        raise ConfigError(f"{name!r} can't be the name of a key; use {allowed}") from error
-    return f'[keys."{name}"]' if "." in name else f"[keys.{name}]"

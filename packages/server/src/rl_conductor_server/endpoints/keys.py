@@ -16,7 +16,7 @@ from rl_conductor_server.settings import EntryName
 
 log = logging.getLogger("rl_conductor_server.admin")
 router = APIRouter(prefix="/admin/keys", dependencies=ADMIN_ONLY)
-KeyName = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+KeyName = Annotated[EntryName, Path()]
 
 
 class CreateKeyBody(KeyTerms, Body):
