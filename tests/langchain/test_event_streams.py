@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -26,9 +27,9 @@ def vendor() -> Iterator[Vendor]:
         yield service
 
 
-def conductor(vendor: Vendor, **options: Any) -> ChatConductor:
+def conductor(vendor: Vendor, *, worker_settings: Mapping[str, Any] = {}, **options: Any) -> ChatConductor:
     def chat(name: str) -> ChatOpenAI:
-        return ChatOpenAI(model=name, base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=0)
+        return ChatOpenAI(model=name, base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=0, **worker_settings)
 
     return ChatConductor(
         workers={"drafter": chat("gpt-4o"), "writer": chat("gpt-4o-mini")}, planner=chat("gpt-4o-mini"), **options
@@ -67,6 +68,63 @@ def test_token_events_of_a_runnable_conductor_are_those_of_the_last_step(vendor:
     assert token_events(RunnableConductor(conductor(vendor)), "hi") == TOKENS
     with_drafts = token_events(RunnableConductor(conductor(vendor, stream_drafts=True)), "hi")
     assert "A draft." in "".join(with_drafts)
+
+
+class TokenHandler(BaseCallbackHandler):
+    """Stores the tokens and counts the calls."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.starts = 0
+
+    def on_chat_model_start(self, *_: Any, **__: Any) -> None:
+        self.starts += 1
+
+    def on_llm_new_token(self, token: str, **_: Any) -> None:
+        self.tokens += [token] if token else []
+
+
+class AsyncTokenHandler(AsyncCallbackHandler):
+    """Stores the tokens."""
+
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+
+    async def on_llm_new_token(self, token: str, **_: Any) -> None:
+        self.tokens += [token] if token else []
+
+
+@pytest.mark.parametrize("handler_type", [TokenHandler, AsyncTokenHandler])
+@pytest.mark.parametrize("build", [ChatConductor, RunnableConductor, create_conductor])
+def test_handlers_get_the_tokens_of_the_answer_once(
+    vendor: Vendor, build: Callable[..., Any], handler_type: Callable[[], Any]
+) -> None:
+    chat = conductor(vendor, worker_settings={"streaming": True})
+    runnable, question = {
+        ChatConductor: (chat, "hi"),
+        RunnableConductor: (RunnableConductor(chat), "hi"),
+        create_conductor: (graph(create_conductor(chat)), QUESTION),
+    }[build]
+    list(runnable.stream(question, {"callbacks": [handler := handler_type()]}))
+    assert handler.tokens == TOKENS
+
+
+def test_handlers_get_all_tokens_with_stream_drafts(vendor: Vendor) -> None:
+    chat = conductor(vendor, stream_drafts=True, worker_settings={"streaming": True})
+    list(chat.stream("hi", {"callbacks": [handler := TokenHandler()]}))
+    assert "A draft." in "".join(handler.tokens)
+
+
+def test_handlers_get_no_tokens_of_a_call_that_does_not_stream(vendor: Vendor) -> None:
+    conductor(vendor, worker_settings={"streaming": True}).invoke("hi", {"callbacks": [handler := TokenHandler()]})
+    assert handler.tokens == []
+    assert handler.starts == 4
+
+
+def test_a_handler_of_the_workers_and_of_the_call_gets_each_event_once(vendor: Vendor) -> None:
+    handler = TokenHandler()
+    conductor(vendor, worker_settings={"callbacks": [handler]}).invoke("hi", {"callbacks": [handler]})
+    assert handler.starts == 4
 
 
 def test_starts_and_ends_of_inner_calls_stay_in_the_events(vendor: Vendor) -> None:

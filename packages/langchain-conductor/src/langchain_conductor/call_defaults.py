@@ -35,7 +35,7 @@ class CallDefaults:
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
     stream_drafts: bool = False
-    """Whether event streams get the tokens of the planner and of all workers."""
+    """Whether handlers get the tokens of the planner and of all workers."""
 
     def merged(self, options: Mapping[str, Any], config: RunnableConfig) -> CallDefaults:
         """Adds bound `options`, which take precedence, and the callbacks, tags and metadata of `config`."""

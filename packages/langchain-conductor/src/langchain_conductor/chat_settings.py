@@ -79,7 +79,7 @@ class ChatConductorSettings(BaseChatModel):
     streaming: bool = False
     """Whether `invoke` also streams, for handlers that process each token."""
     stream_drafts: bool = False
-    """Whether `astream_events` also has the tokens of the planner and of all workers, beside those of the answer."""
+    """Whether handlers also get the tokens of the planner and of all workers, beside those of the answer."""
 
     access: AccessMode | None = None
     """`binary` if a step reads all earlier steps or none (the default), `positional` if it reads any subset."""

@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from inspect import iscoroutinefunction
 from typing import Any
 
 from langchain_core.callbacks import (
-    AsyncCallbackHandler,
     AsyncCallbackManager,
     BaseCallbackHandler,
     BaseRunManager,
@@ -31,6 +31,8 @@ from langchain_core.runnables.config import (
     patch_config,
     var_child_runnable_config,
 )
+from langchain_core.tracers._streaming import _StreamingCallbackHandler
+from langchain_core.tracers.base import BaseTracer
 from langchain_core.tracers.event_stream import _AstreamEventsCallbackHandler
 from langchain_core.tracers.log_stream import LogStreamCallbackHandler
 from langchain_core.utils.uuid import uuid7
@@ -66,7 +68,7 @@ _current_workflow: ContextVar[Workflow | None] = ContextVar("conductor_current_w
 
 @contextmanager
 def hide_draft_tokens() -> Iterator[None]:
-    """Hides the tokens of the planner and of all steps but the last from event streams, for calls in this block."""
+    """Hides the tokens of the planner and of all steps but the last from handlers, for calls in this block."""
     token = _hides_drafts.set(True)
     try:
         yield
@@ -89,7 +91,7 @@ def track_event(event: Event) -> None:
 def child_config(run: BaseRunManager | None, *, stream_drafts: bool = False) -> RunnableConfig:
     """Builds the config of calls that are made on behalf of `run`, the run of a chat model.
 
-    Unless `stream_drafts` is set, event streams don't get the tokens of these calls, which would mix with the answer's.
+    Unless `stream_drafts` is set, handlers don't get the tokens of these calls, which would mix with the answer's.
     """
     if run is None:
         return ensure_config()
@@ -109,7 +111,7 @@ def child_config(run: BaseRunManager | None, *, stream_drafts: bool = False) -> 
 
 @contextmanager
 def hide_tokens(*, from_graph: bool) -> Iterator[None]:
-    """Hides the tokens of calls in this block from event streams, and `from_graph` also from LangGraph's messages."""
+    """Hides the tokens of calls in this block from handlers, and `from_graph` also from LangGraph's messages."""
     config = ensure_config()
     manager = get_async_callback_manager_for_config(config)
     manager.set_handlers([_without_tokens(handler) for handler in manager.handlers])
@@ -123,13 +125,27 @@ def hide_tokens(*, from_graph: bool) -> Iterator[None]:
 
 
 def _without_tokens(handler: BaseCallbackHandler) -> BaseCallbackHandler:
-    """Copies a handler of `astream_events` or `astream_log`, sharing its state, without its token events."""
-    if not isinstance(handler, EVENT_STREAM_HANDLERS):
+    """Returns a handler with the same state that gets no tokens.
+
+    Tracers keep theirs, as these belong to the call's run; so do LangGraph's handlers, which heed its own tag.
+    """
+    if isinstance(handler, BaseTracer | _StreamingCallbackHandler) and not isinstance(handler, EVENT_STREAM_HANDLERS):
         return handler
-    quiet = object.__new__(type(handler))  # `copy` returns these handlers themselves
-    ignore_token = _ignore_token_async if isinstance(handler, AsyncCallbackHandler) else _ignore_token
-    vars(quiet).update(vars(handler), on_llm_new_token=ignore_token)
+    ignore_token = _ignore_token_async if iscoroutinefunction(handler.on_llm_new_token) else _ignore_token
+    bases = (_SharedState, type(handler))
+    quiet: BaseCallbackHandler = object.__new__(type("QuietHandler", bases, {"on_llm_new_token": ignore_token}))
+    object.__setattr__(quiet, "__dict__", vars(handler))
     return quiet
+
+
+class _SharedState:
+    """Makes handlers with the same state equal, so that LangChain does not add the original beside its quiet copy."""
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) is vars(other)
+
+    def __hash__(self) -> int:
+        return id(vars(self))
 
 
 def _ignore_token(*_: Any, **__: Any) -> None:

@@ -66,7 +66,7 @@ class AsyncNode(Runnable[Any, Any]):
 def build_step_graph(stepwise: Stepwise, *, stream_drafts: bool = False) -> Graph:
     """Builds the graph of the steps that the answer depends on; inside a node it uses the parent's checkpointer.
 
-    Unless `stream_drafts` is set, event streams get tokens of the last step only.
+    Unless `stream_drafts` is set, handlers get tokens of the last step only.
     """
     return _build_graph(stepwise, stepwise.workflow.needed, stream_drafts)
 
