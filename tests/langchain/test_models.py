@@ -16,10 +16,10 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel, FakeMessagesListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.messages import ToolCall as LCToolCall
-from langchain_core.output_parsers import StrOutputParser
+from langchain_core.output_parsers import JsonOutputParser, StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.rate_limiters import InMemoryRateLimiter
-from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
@@ -400,6 +400,18 @@ async def test_a_runnable_may_have_nothing_to_add_to_the_results_of_tools() -> N
 async def test_a_chain_streams_as_it_is_made() -> None:
     pieces, _ = await collected(RunnableModel(TOLD), HELLO)
     assert pieces == list("Said.")
+
+
+@pytest.mark.parametrize("reply", ["[1, 2, 3]", '{"first": "one two", "second": "three"}'])
+async def test_a_chain_that_streams_growing_values_answers_with_the_last(reply: str) -> None:
+    _, completion = await collected(RunnableModel(hello(reply) | JsonOutputParser()), HELLO)
+    assert json.loads(completion.text) == json.loads(reply)
+
+
+async def test_a_chain_that_streams_parts_of_a_dict_answers_with_the_whole() -> None:
+    worker = RunnableParallel(first=hello("one two") | StrOutputParser(), second=hello("three") | StrOutputParser())
+    _, completion = await collected(RunnableModel(worker), HELLO)
+    assert json.loads(completion.text) == {"first": "one two", "second": "three"}
 
 
 async def test_an_agent_uses_its_own_tools_and_all_its_calls_are_counted() -> None:

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, get_type_hints, is_typeddict
 from uuid import uuid4
 
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.messages import AIMessage, BaseMessage, BaseMessageChunk
+from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, ensure_config
 from pydantic_core import to_json
 
 from langchain_conductor.messages import lc_messages
@@ -31,6 +31,8 @@ INTERRUPT = "__interrupt__"
 """The field in which LangGraph returns the interrupts of a paused graph."""
 WHOLE_INPUT = "*"
 """Marks an input that is the conversation itself."""
+ADDED_PIECES = (str, BaseMessageChunk, AddableDict)
+"""Pieces of streams that continue the previous one; others, such as those of JSON parsers, replace it."""
 
 
 class RunnableModel:
@@ -92,7 +94,7 @@ class RunnableModel:
             pieces = stream(self.runnable, self._to_input(request), async_only=self._async_only)
             async with aclosing(within(request.timeout, pieces)) as pieces_in_time:
                 async for piece in pieces_in_time:
-                    output = piece if output is None else output + piece
+                    output = output + piece if output is not None and isinstance(piece, ADDED_PIECES) else piece
                     text = _text_of_piece(piece)
                     streamed_text += text
                     if text:
