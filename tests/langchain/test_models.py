@@ -19,7 +19,7 @@ from langchain_core.messages import ToolCall as LCToolCall
 from langchain_core.output_parsers import JsonOutputParser, StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.rate_limiters import InMemoryRateLimiter
-from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
+from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel, RunnablePassthrough
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
@@ -395,6 +395,14 @@ async def test_a_runnable_may_have_nothing_to_add_to_the_results_of_tools() -> N
     assert (await silent.complete(told)).text == ""
     with pytest.raises(BadResponseError, match="the reply is empty"):
         await silent.complete(HELLO)
+
+
+async def test_text_goes_to_steps_side_by_side_that_do_not_type_their_input() -> None:
+    questions: list[str] = []
+    steps = {"context": RunnableLambda(questions.append), "question": RunnablePassthrough()}
+    chain = steps | ChatPromptTemplate.from_template("{context}: {question}") | hello("Hi.")
+    assert (await RunnableModel(chain).complete(HELLO)).text == "Hi."
+    assert questions == ["Hello"]
 
 
 async def test_a_chain_streams_as_it_is_made() -> None:

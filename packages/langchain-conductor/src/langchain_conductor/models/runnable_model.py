@@ -29,6 +29,8 @@ MESSAGES = "messages"
 """The field in which graphs store the conversation."""
 INTERRUPT = "__interrupt__"
 """The field in which LangGraph returns the interrupts of a paused graph."""
+ROOT = "root"
+"""What LangChain calls the whole input in the schema of steps side by side whose inputs are not typed."""
 WHOLE_INPUT = "*"
 """Marks an input that is the conversation itself."""
 ADDED_PIECES = (str, BaseMessageChunk, AddableDict)
@@ -146,7 +148,7 @@ def _find_input_field(runnable: Runnable[Any, Any]) -> str:
     """Returns the field of the input that takes the question; empty if the input is text."""
     schema = _input_schema(runnable)
     fields, required = list(schema.get("properties", ())), list(schema.get("required", ()))
-    if schema.get("type") == "string":
+    if schema.get("type") == "string" or fields == [ROOT]:
         return ""
     if not fields:
         return WHOLE_INPUT
