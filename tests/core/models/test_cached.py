@@ -14,6 +14,7 @@ from rl_conductor import (
     Conductor,
     ConfigError,
     Message,
+    Price,
     Request,
     Sampling,
     ScriptedModel,
@@ -87,6 +88,18 @@ async def test_a_reply_that_another_release_kept_is_asked_for_anew(model: Script
     (calls,) = (step.calls for step in anew.rounds[0].results)
     assert [(call.worker, call.outcome) for call in calls] == [("a", "ok")]
     assert (anew.usage.cached_calls, again.usage.cached_calls) == (0, 1)
+
+
+async def test_a_cached_reply_costs_what_the_call_would_cost_now(file: Path) -> None:
+    for price, dollars in (
+        (Price(input=0, output=0, per_call=1), 1),
+        (Price(input=0, output=0, per_call=5), 5),
+        (None, 0),
+    ):
+        model = ScriptedModel("reply", price=price)
+        usage = (await CachedModel(model, file).complete(asking())).usage
+        assert (usage.cost, usage.unpriced_calls) == (dollars or 0, 0 if price else 1)
+    assert stored_usage(file).cost == 1
 
 
 async def test_another_model_or_version_is_another_reply(file: Path) -> None:

@@ -4,10 +4,10 @@ The cache key consists of the model's name, the request (messages, tools, format
 nonces of delimiters and the timeout are left out. The same request therefore gets the same reply even at a high
 temperature; set different values of `Sampling.seed` to get different replies.
 
-A cached reply carries the usage of the original call, so that limits, tables and rewards come out the same;
-`Usage.cached_calls` counts the `calls` that came from the cache, and `cached_seconds` the time they saved. Failures are
-not cached. An entry that this release can't parse is treated as a miss and overwritten. A file that can't be read or
-written is logged, and the model answers without it.
+A cached reply carries the tokens of the original call at the present price, so that limits, tables and rewards come out
+as if it were called; `Usage.cached_calls` counts the `calls` that came from the cache, and `cached_seconds` the time
+they saved. Failures are not cached. An entry that this release can't parse is treated as a miss and overwritten. A file
+that can't be read or written is logged, and the model answers without it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, closing, contextmanager
+from decimal import Decimal
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -26,7 +27,7 @@ from pydantic import ValidationError
 
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import Model, WrapperModel
+from rl_conductor.models.base import Model, WrapperModel, priced
 from rl_conductor.text.delimiters import strip_nonces
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 
@@ -80,7 +81,7 @@ class CachedModel(WrapperModel):
                 self._on_reply(seconds)
                 return completion
         self._on_reply(completion.usage.cached_seconds)
-        return _from_cache(completion, waited)
+        return self._from_cache(completion, waited)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yields a cached reply in one piece, or streams from the model and caches the complete reply."""
@@ -100,7 +101,15 @@ class CachedModel(WrapperModel):
                 return
         self._on_reply(completion.usage.cached_seconds)
         yield Delta(text=completion.text)
-        yield Delta(completion=_from_cache(completion, waited))
+        yield Delta(completion=self._from_cache(completion, waited))
+
+    def _from_cache(self, completion: Completion, waited: float) -> Completion:
+        usage = completion.usage
+        # Time spent waiting for a concurrent call belongs to this call.
+        saved = {"cached_calls": usage.calls, "cached_seconds": max(usage.cached_seconds - waited, 0.0)}
+        if not self.capabilities.delegates:  # whose calls have prices of their own
+            usage = priced(usage.model_copy(update={"cost": Decimal(0), "unpriced_calls": 0}), self.price)
+        return completion.model_copy(update={"usage": usage.model_copy(update=saved)})
 
     def _key(self, request: Request) -> str:
         content = strip_nonces(request.model_dump_json(exclude={"timeout"}))
@@ -143,11 +152,3 @@ def stored_usage(path: str | Path) -> Usage:
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
         rows = connection.execute("SELECT json_extract(completion, '$.usage') FROM replies").fetchall()
     return total(Usage.model_validate_json(usage) for (usage,) in rows)
-
-
-def _from_cache(completion: Completion, waited: float) -> Completion:
-    original = completion.usage
-    # Time spent waiting for a concurrent call belongs to this call.
-    saved_seconds = max(original.cached_seconds - waited, 0.0)
-    usage = original.model_copy(update={"cached_calls": original.calls, "cached_seconds": saved_seconds})
-    return completion.model_copy(update={"usage": usage})
