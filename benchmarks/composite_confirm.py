@@ -46,7 +46,7 @@ def evaluate_adapter(adapter: Path, questions: Sequence[TableQuestion], file: Pa
     if file.exists():
         return read_value(file, Evaluation)
     prompt, loaded = build_prompt(BASE, roster="anonymous"), load_base_model(BASE, dtype=dtype)
-    reader = PlanReader(loaded, loaded.compile_grammar(prompt.space, prompt.form))
+    reader = PlanReader(loaded, loaded.compile_grammar(prompt.space, prompt.settings.form))
     model = PeftModel.from_pretrained(loaded.model, adapter)
     torch.manual_seed(0)
     evaluation = evaluate_policy(model, encode_questions(questions, prompt, loaded), reader)
