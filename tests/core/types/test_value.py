@@ -40,9 +40,9 @@ def test_a_deep_copy_shares_no_dictionary() -> None:
 def test_a_value_of_another_type_is_refused_with_what_to_write() -> None:
     sampling = Sampling(seed=7)
     default = Sampling()
-    assert Sampling.require(sampling, default) is sampling
-    assert Sampling.require(None, default) is default
+    assert Sampling.or_default(sampling, default) is sampling
+    assert Sampling.or_default(None, default) is default
     for value, code in (({"seed": 7}, "Sampling(**{'seed': 7})"), ({}, "Sampling()"), (7, "Sampling(...)")):
         with pytest.raises(ConfigError) as caught:
-            Sampling.require(value, default)
+            Sampling.or_default(value, default)
         assert str(caught.value) == f"{value!r} is not an instance of Sampling; write {code}, or None for the default"

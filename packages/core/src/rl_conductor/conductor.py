@@ -80,8 +80,8 @@ class Conductor:
         self.config = ConductorConfig(
             planner=Planner.of(planner),
             pool=pool,
-            policy=Policy.require(policy, Policy()),
-            limits=Limits.require(limits, Limits()),
+            policy=Policy.or_default(policy, Policy()),
+            limits=Limits.or_default(limits, Limits()),
             access=access,
             retries=retries,
             keep_prompts=keep_prompts,
@@ -373,9 +373,9 @@ class Conductor:
         emit: Listener,
         previous_rounds: Sequence[Round] = (),
     ) -> Run:
-        limits = Limits.require(limits, self.limits).within_seconds(request.timeout)
+        limits = Limits.or_default(limits, self.limits).within_seconds(request.timeout)
         outer = current_scope.get().policies
-        policy = Policy.require(policy, self.policy).within(outer, self.pool.cards, self.planner.card)
+        policy = Policy.or_default(policy, self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer
         context = RunContext(
             limits=limits,

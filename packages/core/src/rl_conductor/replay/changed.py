@@ -60,7 +60,7 @@ async def replay_changed(
     """
     previous_rounds = rounds_before(trace, change)
     workflow = previous_rounds[-1].plan.workflow
-    policy, limits = Policy.require(policy, trace.policy), Limits.require(limits, trace.limits)
+    policy, limits = Policy.or_default(policy, trace.policy), Limits.or_default(limits, trace.limits)
     if workflow is not None:  # `run` would plan anew instead of raising an error for a plan that is not allowed
         conductor.stepwise(trace.request, workflow, previous_rounds=previous_rounds[:-1], policy=policy, limits=limits)
     return await conductor.run(trace.request, resume=previous_rounds, policy=policy, limits=limits, on_event=on_event)

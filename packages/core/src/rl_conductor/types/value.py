@@ -17,7 +17,7 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
-    def require(cls, value: object, default: Self) -> Self:
+    def or_default(cls, value: object, default: Self) -> Self:
         """Returns `value` if it is an instance of this class, and `default` if it is `None`.
 
         Raises:

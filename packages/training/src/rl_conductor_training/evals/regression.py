@@ -143,7 +143,7 @@ async def compare_with_record(
         recorded = _recorded_rows(folder, content, samples.samples)
         groups = [group_of(sample) for sample in samples.samples]
         detectable = _detectable_loss([row.score for row in recorded], groups)
-        rows = await _run(conductor, samples, Limits.require(limits, Limits()), concurrency)
+        rows = await _run(conductor, samples, Limits.or_default(limits, Limits()), concurrency)
     finally:
         await conductor.aclose()
     scores = [[row.score for row in part] for part in (recorded, rows)]

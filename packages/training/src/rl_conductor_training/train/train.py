@@ -94,7 +94,7 @@ def train(
         ConfigError: the configuration or the questions do not fit the model, the task or the run directory, a package
             is not installed, or a cap in dollars can't be enforced.
     """
-    started_at, limits = time.monotonic(), Limits.require(limits, Limits())
+    started_at, limits = time.monotonic(), Limits.or_default(limits, Limits())
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
     _ensure_installed(config.keep.report_to)
     check_prices(pool, limits)
