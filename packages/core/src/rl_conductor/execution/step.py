@@ -15,7 +15,7 @@ from rl_conductor.execution.round_context import RoundContext
 from rl_conductor.guardrails.runner import GuardrailRunner
 from rl_conductor.pool.request_inputs import select_inputs, select_question
 from rl_conductor.pool.worker import Worker
-from rl_conductor.pool.worker_prompt import NO_REPLY, Evidence, hide_attachments, with_prompt, worker_prompt
+from rl_conductor.pool.worker_prompt import Evidence, hide_attachments, with_prompt, worker_prompt
 from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
 from rl_conductor.trace.trace import Call, StepResult
@@ -92,41 +92,38 @@ class StepRun:
         )
 
     def _finish(self, reply: Message | None, started: float) -> StepResult:
-        fields: dict[str, Any] = {
-            "index": self.index,
-            "step": self.step,
-            "planned_worker": self.planned.worker,
-            "status": "failed" if reply is None else "ok",
-            "reply": reply,
-            "error": "; ".join(self.errors) or None,
-            "calls": tuple(self.calls),
-            "started": started,
-            "seconds": self.round.run.elapsed() - started,
-            "checks": tuple(self.checks),
-        }
-        self.result = StepResult(**fields) if self.errors else _BLANK_RESULT.model_copy(update=fields)
+        self.result = self._to_result(
+            status="failed" if reply is None else "ok",
+            error="; ".join(self.errors) or None,
+            reply=reply,
+            started=started,
+            seconds=self.round.run.elapsed() - started,
+        )
         if self.round.run.has_listener:
             self.round.run.emit(StepFinished(round=self.round.number, result=self.result))
         return self.result
 
     def interrupted(self) -> StepResult:
         """Returns the result of a step that was cancelled."""
-        return StepResult(
-            index=self.index,
-            step=self.step,
-            planned_worker=self.planned.worker,
-            status="failed",
-            error="cancelled",
-            calls=tuple(self.calls),
-            checks=tuple(self.checks),
-        )
+        return self._to_result(status="failed", error="cancelled")
+
+    def _to_result(self, *, error: str | None, **outcome: Any) -> StepResult:
+        fields = outcome | {
+            "index": self.index,
+            "step": self.step,
+            "planned_worker": self.planned.worker,
+            "error": error,
+            "calls": tuple(self.calls),
+            "checks": tuple(self.checks),
+        }
+        return StepResult(**fields) if error else _BLANK_RESULT.model_copy(update=fields)
 
     # ------------------------------------------------------------------------------- the request
 
     def _prompt(self, inputs: Sequence[StepResult]) -> str:
         if self.round.passthrough:
             return self.round.question
-        evidence = self._earlier_rounds() + [_evidence(str(result.index + 1), result) for result in inputs]
+        evidence = self._earlier_rounds() + [Evidence.of(str(result.index + 1), result) for result in inputs]
         self.evidence = tuple(evidence)
         names = self.planned.inputs
         question = self.round.question if names is None else select_question(self.round.request.messages, names)
@@ -136,7 +133,7 @@ class StepRun:
         if not self.planned.recall:
             return []
         return [
-            _evidence(f"{result.index + 1} of round {number + 1}", result)
+            Evidence.of(f"{result.index + 1} of round {number + 1}", result)
             for number, round_ in enumerate(self.round.previous_rounds)
             for result in round_.results
             if result.status != "skipped"
@@ -172,11 +169,7 @@ class StepRun:
             tried.add(worker.name)
             try:
                 if worker.hedge_after is None or self._streams:
-                    completion = await (
-                        self._guarded_call(worker)
-                        if self.round.run.all_guardrails
-                        else self._model_call(worker, prompt).complete()
-                    )
+                    completion = await self._call(worker, prompt)
                 else:
                     completion = await self._hedged_call(worker, worker.hedge_after, prompt, tried)
             except ConductorError as error:
@@ -325,11 +318,6 @@ def _with_instructions(messages: tuple[Message, ...], instructions: str) -> tupl
         return (Message.system(instructions), *messages)
     merged = Message.system(f"{instructions}\n\n{messages[0].text}")
     return (merged.model_copy(update={"is_developer": messages[0].is_developer}), *messages[1:])
-
-
-def _evidence(label: str, result: StepResult) -> Evidence:
-    reply = result.text if result.status == "ok" else NO_REPLY
-    return Evidence(label=label, subtask=result.step.subtask, reply=reply)
 
 
 def _override(defaults: Sampling, sampling: Sampling) -> Sampling:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.planning.prompts import PreviousRound
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.worker_prompt import NO_REPLY, Evidence
+from rl_conductor.pool.worker_prompt import Evidence
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Card
 from rl_conductor.workflow.policy import Policy
@@ -49,12 +49,7 @@ def _previous_round(executed: Round, first: PlanSpace, form: Form) -> PreviousRo
     plan = record.text or render(record.workflow, first.model_copy(update={"access": "positional"}), form)
     *earlier, last = executed.results
     steps = (
-        Evidence(
-            label=str(result.index + 1),
-            subtask=result.step.subtask,
-            reply=result.text if result.status == "ok" else NO_REPLY,
-            worker=result.step.worker,
-        )
+        Evidence.of(str(result.index + 1), result)
         for result in earlier
         if result.status != "skipped" and result.step.worker in first.roster
     )

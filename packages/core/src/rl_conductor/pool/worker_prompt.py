@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from json import JSONEncoder
+from typing import Self
 
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.truncation import truncate_middle
+from rl_conductor.trace.trace import StepResult
 from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, TextPart, last_user_index
 
 TASK = "The overall task:\n{question}"
@@ -46,6 +48,12 @@ class Evidence:
     reply: str
     worker: str = ""
     """The worker that ran the step; workers are not shown it."""
+
+    @classmethod
+    def of(cls, label: str, result: StepResult) -> Self:
+        """Returns the subtask of a step with its reply, or with a note if it has none."""
+        reply = result.text if result.status == "ok" else NO_REPLY
+        return cls(label=label, subtask=result.step.subtask, reply=reply, worker=result.step.worker)
 
 
 def worker_prompt(question: str, evidence: Sequence[Evidence], subtask: str, *, key: str) -> str:
