@@ -10,9 +10,9 @@ from typing import NoReturn
 
 from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.failures import is_refusal
 from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.calls.pieces import PieceMerger
-from rl_conductor.calls.record import is_refusal
 from rl_conductor.calls.scope import CallScope, current_scope
 from rl_conductor.calls.timer import CallTimer
 from rl_conductor.errors import (
@@ -175,7 +175,7 @@ class Attempt:
         return ModelTimeoutError(message, model=self.model.name)
 
     def _deadline_error(self) -> LimitError:
-        (_, seconds), elapsed = self.run.deadline() or (0.0, 0.0), self.run.elapsed()
+        (_, seconds), elapsed = self.run.budget.shared_deadline() or (0.0, 0.0), self.run.elapsed()
         reason = f"limits.seconds={seconds:g} was over"
         if self.deadline is not None and self.deadline < seconds:
             reason = f"the first {self.deadline:.3g} s of limits.seconds={seconds:g} were over"

@@ -77,10 +77,6 @@ class RunContext:
         """Returns the seconds since the run began."""
         return time.monotonic() - self.began
 
-    def deadline(self) -> tuple[float, float] | None:
-        """Returns the earliest deadline of this run and those around it, on `time.monotonic`, and its limit."""
-        return self.budget.shared_deadline()
-
     def _set_deadline(self) -> None:
         if self.limits.seconds is not None:
             self.budget.deadline = self.began + self.limits.seconds
@@ -90,7 +86,7 @@ class RunContext:
 
         `None` means that there is neither.
         """
-        deadline = self.deadline()
+        deadline = self.budget.shared_deadline()
         run = None if deadline is None else deadline[0] - time.monotonic()
         if call_deadline is None:
             return run

@@ -15,7 +15,7 @@ from typing import Any
 
 from rl_conductor.calls.attempt import Attempt
 from rl_conductor.calls.context import RunContext
-from rl_conductor.calls.record import format_for_log, log, outcome_of
+from rl_conductor.calls.failures import format_for_log, log, outcome_of
 from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, OutputLimitError
 from rl_conductor.models.base import Model
 from rl_conductor.models.reasoning_reader import ReasoningMemory

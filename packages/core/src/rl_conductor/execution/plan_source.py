@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from rl_conductor.calls.record import format_for_log, log
+from rl_conductor.calls.failures import format_for_log, log
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.execution.continuation import digest_subject, subject_error
 from rl_conductor.execution.executor import Execution

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from rl_conductor.calls.record import format_for_log, log
+from rl_conductor.calls.failures import format_for_log, log
 from rl_conductor.calls.scope import report_run
 from rl_conductor.errors import ConductorError, GuardrailError
 from rl_conductor.execution.answer import list_failures, raise_if_unanswered, run_error

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar, cast
 
 from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.failures import log
 from rl_conductor.calls.model_call import ModelCall
-from rl_conductor.calls.record import log
 from rl_conductor.errors import GuardrailError, ScriptError
 from rl_conductor.guardrails.base import Allow, CallModel, Content, Guardrail, Redact, Refuse, Replace, Verdict
 from rl_conductor.guardrails.texts import Rewrite, texts_of, with_texts
