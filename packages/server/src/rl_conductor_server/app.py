@@ -12,8 +12,6 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as NoConnectionError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
@@ -46,7 +44,7 @@ from rl_conductor_server.endpoints import (
     tokens,
 )
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
-from rl_conductor_server.errors import ApiError, anthropic_error_body, openai_error_body, to_api_error
+from rl_conductor_server.errors import STORE_ERRORS, ApiError, anthropic_error_body, openai_error_body, to_api_error
 from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.request_validation import invalid_parameter
@@ -131,7 +129,7 @@ def _build(open_service: OpenService) -> FastAPI:
     app.add_middleware(RequestGuard)
     app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
-    for error in (ConductorError, OperationalError, InterfaceError, NoConnectionError):
+    for error in (ConductorError, *STORE_ERRORS):
         app.add_exception_handler(error, _handle_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(HTTPException, _handle_http_error)

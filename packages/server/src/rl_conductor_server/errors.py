@@ -25,10 +25,12 @@ ANTHROPIC_TYPES = {
 }
 OVERLOAD_STATUSES = (429, 503, 529)
 """Statuses of vendors that can't answer at the moment; 529 is Anthropic's."""
+STORE_ERRORS = (StoreUnavailableError, OperationalError, InterfaceError, NoConnectionError)
+"""Exceptions which mean that the store does not answer at the moment."""
 MAX_RETRY_AFTER = 3_600.0
 """Maximum of the header `Retry-After` in seconds, whatever a vendor asks for."""
 DEFAULT_RETRY_AFTER = 5.0
-"""Seconds until a retry if no vendor says how long to wait."""
+"""Seconds until a retry if nobody says how long to wait."""
 
 
 class ApiError(ConductorError):
@@ -68,6 +70,21 @@ def storage_limit_exceeded(message: str, *, param: str | None = None) -> ApiErro
     return ApiError(message, status=413, code="storage_limit_exceeded", param=param)
 
 
+def shutting_down() -> ApiError:
+    """Creates the error of a request that a server can't answer because it is being stopped."""
+    return ApiError("the server is shutting down", status=503, code="stopping", retry_after=DEFAULT_RETRY_AFTER)
+
+
+def store_unavailable() -> ApiError:
+    """Creates the error of a request that needs the store while that does not answer."""
+    return ApiError("the store does not answer", status=503, code="store_away", retry_after=DEFAULT_RETRY_AFTER)
+
+
+def run_not_found(run: str) -> ApiError:
+    """Creates the error of a run that was deleted, never existed, or belongs to another key."""
+    return ApiError(f"there is no run {run!r}; it may have been deleted", status=404, code="run_not_found")
+
+
 def openai_error_body(error: ApiError) -> dict[str, Any]:
     """Formats an error as OpenAI's API does."""
     default = "invalid_request_error" if error.status < 500 else "server_error"
@@ -89,26 +106,20 @@ def to_api_error(error: Exception) -> ApiError:
             return error
         case RunError():
             return _run_error(error.trace)
-        case (
-            IncompatibleReleaseError()
-            | StoreUnavailableError()
-            | OperationalError()
-            | InterfaceError()
-            | NoConnectionError()
-        ):
-            return _store_error(error)
-        case PolicyError() if error.rule != "capabilities":
-            return ApiError(str(error), status=403, code=f"policy_{error.rule}")
         case ConfigError() | LimitError() | PolicyError() | WorkflowError():
-            return invalid_request(str(error))
+            return _rejection(error)
+        case _ if isinstance(error, STORE_ERRORS):
+            return store_unavailable()
         case _:
             return ApiError("internal server error; see the server's log", status=500, code="internal_error")
 
 
-def _store_error(error: Exception) -> ApiError:
+def _rejection(error: ConductorError) -> ApiError:
     if isinstance(error, IncompatibleReleaseError):
         return ApiError(str(error), status=409, code="other_release")
-    return ApiError("the store does not answer", status=503, code="store_away", retry_after=5)
+    if isinstance(error, PolicyError) and error.rule != "capabilities":
+        return ApiError(str(error), status=403, code=f"policy_{error.rule}")
+    return invalid_request(str(error))
 
 
 def _run_error(trace: Trace) -> ApiError:
@@ -118,7 +129,7 @@ def _run_error(trace: Trace) -> ApiError:
     if calls and all(call.outcome == "refused" for call in calls):
         return invalid_request(f"refused before anything was spent: {calls[0].error}", code="limit_exceeded")
     if trace.error == "cancelled":
-        return ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
+        return shutting_down()
     if seconds is not None and trace.seconds >= seconds:
         return ApiError(f"{message} (limits.seconds={seconds:g})", status=504, code="deadline_exceeded")
     if any(check.outcome == "failed" and check.stage in ENDS_RUN for check in trace.checks()):

@@ -12,7 +12,7 @@ from rl_conductor.trace.feedback import DEFAULT_KEY, Comment, Feedback, Feedback
 from rl_conductor_server.api.body import read_json
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Caller, RunId, ServiceDependency
-from rl_conductor_server.errors import ApiError
+from rl_conductor_server.errors import ApiError, run_not_found
 from rl_conductor_server.request_validation import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store.runs.feedback import MAX_KEYS
@@ -79,7 +79,7 @@ async def check_run(service: Service, run: str, *, key: str | None = None) -> No
         ApiError: there is no such run.
     """
     if await service.store.get_run(run, key=key) is None:
-        raise ApiError(f"no run {run!r}", status=404, code="run_not_found")
+        raise run_not_found(run)
 
 
 async def store_feedback(service: Service, run: str, feedback: Feedback) -> Feedback:

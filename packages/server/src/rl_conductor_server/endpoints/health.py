@@ -6,11 +6,9 @@ import asyncio
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
-from sqlalchemy.exc import SQLAlchemyError
 
 from rl_conductor_server.endpoints.dependencies import ServiceDependency
-from rl_conductor_server.errors import ApiError
-from rl_conductor_server.store import StoreUnavailableError
+from rl_conductor_server.errors import STORE_ERRORS, store_unavailable
 
 router = APIRouter()
 READY_TIMEOUT = 3.0
@@ -29,8 +27,8 @@ async def readyz(service: ServiceDependency) -> dict[str, str]:
     try:
         async with asyncio.timeout(READY_TIMEOUT):
             await service.store.ping()
-    except (SQLAlchemyError, StoreUnavailableError, TimeoutError) as error:
-        raise ApiError("the store does not answer", status=503, code="store_away", retry_after=5) from error
+    except (*STORE_ERRORS, TimeoutError) as error:
+        raise store_unavailable() from error
     service.runs.check_open()
     return {"status": "ready"}
 

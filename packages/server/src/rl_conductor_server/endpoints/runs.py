@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import Caller, RunId, ServiceDependency
 from rl_conductor_server.endpoints.large_json import json_response
-from rl_conductor_server.errors import ApiError
+from rl_conductor_server.errors import run_not_found
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow
 
@@ -51,7 +51,7 @@ async def run_response(
 async def _find_run(service: Service, run: str, *, key: str | None) -> dict[str, Any]:
     row = await service.store.get_run(run, key=key)
     if row is None:
-        raise ApiError(f"no run {run!r}", status=404, code="run_not_found")
+        raise run_not_found(run)
     trace = await service.store.get_trace(run, key=key)
     dumped = None if trace is None else await asyncio.to_thread(trace.model_dump, mode="json")
     return run_body(row) | {"trace": dumped}

@@ -10,7 +10,7 @@ from typing import Self
 
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, PlanDelta, StepStarted
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.errors import ApiError
+from rl_conductor_server.errors import ApiError, shutting_down
 
 START_EVENTS = (StepStarted, PlanDelta, AnswerDelta)
 """Events which show that a run was not rejected, because a model is working on it."""
@@ -145,7 +145,7 @@ class RunHandle:
         if self.task.cancelled() and self.is_cancelled:
             raise ApiError("the run was cancelled", status=409, code=CANCELLED)
         if self.task.cancelled():
-            raise ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
+            raise shutting_down()
         return self.task.result()
 
     async def _wait_ended(self) -> None:

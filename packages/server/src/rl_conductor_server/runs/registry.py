@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.trace import Round, Trace
-from rl_conductor_server.errors import ApiError
+from rl_conductor_server.errors import ApiError, shutting_down
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.cached_answer import cached_trace
@@ -147,7 +147,7 @@ class RunRegistry:
     def check_open(self) -> None:
         """Raises `ApiError` if the server is shutting down."""
         if self._is_draining:
-            raise ApiError("the server is shutting down", status=503, code="stopping", retry_after=5)
+            raise shutting_down()
 
     def _find_active(self, request: AdmittedRequest, idempotency_key: str) -> RunHandle | None:
         digest, handle = self._by_idempotency_key.get((request.key.name, idempotency_key, request.choice), ("", None))

@@ -19,7 +19,7 @@ from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import RunId
 from rl_conductor_server.endpoints.feedback import check_run, store_feedback
 from rl_conductor_server.endpoints.runs import run_response
-from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.errors import ApiError, invalid_request, run_not_found
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.service import DAY, HOUR
 from rl_conductor_server.store import FeedbackFilter, Search
@@ -93,7 +93,7 @@ async def _run_view(visitor: Visitor, run: str) -> RunView:
     service = visitor.service
     row = await service.store.get_run(run, key=visitor.key)
     if row is None:
-        raise ApiError(f"There is no run {run!r}. It may have been deleted.", status=404, code="run_not_found")
+        raise run_not_found(run)
     trace = await service.store.get_trace(run)
     if trace is not None:
         return RunView.of(row, trace, Progress())

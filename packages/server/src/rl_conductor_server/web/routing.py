@@ -9,13 +9,11 @@ from urllib.parse import urlencode
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as NoConnectionError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from rl_conductor.errors import ConductorError
-from rl_conductor_server.errors import invalid_request, to_api_error
+from rl_conductor_server.errors import STORE_ERRORS, invalid_request, to_api_error
 from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page
 
 SIGNED_OUT = "signed_out"
@@ -36,7 +34,7 @@ class _PageRoute(APIRoute):
                 return await handle(http)
             except RequestValidationError:
                 return error_page(http, invalid_request("This address is invalid. Check the link."))
-            except (ConductorError, OperationalError, InterfaceError, NoConnectionError) as error:
+            except (ConductorError, *STORE_ERRORS) as error:
                 return error_page(http, error)
 
         return handle_errors
