@@ -11,7 +11,8 @@ from fastapi import APIRouter, Query, Request
 from rl_conductor_server.api.body import read_json
 from rl_conductor_server.batches.input_file import Endpoint, read_items
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
-from rl_conductor_server.endpoints.files import find_file, list_body
+from rl_conductor_server.endpoints.files import find_file
+from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import Metadata
 from rl_conductor_server.request_validation import Body, parse_body
@@ -78,7 +79,7 @@ async def list_batches(
     """Lists the batches of the key, newest first."""
     last = None if after is None else await _find(service, after, key.name)
     batches = await service.store.batches.list_batches(key=key.name, after=last, limit=limit + 1)
-    return list_body([_body(batch) for batch in batches], limit)
+    return list_body([_body(batch) for batch in batches[:limit]], has_more=len(batches) > limit)
 
 
 @router.get("/{batch_id}")

@@ -26,6 +26,7 @@ from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.endpoints.large_json import json_response
+from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import Metadata
 from rl_conductor_server.request_validation import Body, parse_body
@@ -125,7 +126,7 @@ async def list_conversation_items(
 
     async def load() -> dict[str, Any]:
         items = await service.store.conversations.get_items(conversation, ids, key=key.name)
-        return _page(items, has_more=len(sizes) > len(ids))
+        return list_body(items, has_more=len(sizes) > len(ids))
 
     return await json_response(service, key.name, sum(sizes[item] for item in ids), load)
 
@@ -146,7 +147,7 @@ async def add_conversation_items(
         if not await service.store.conversations.add_items(conversation, items, key=key.name):
             await _find(service, conversation, key.name)
             raise conversation_locked()
-        return await asyncio.to_thread(lambda: JSONResponse(_page(items, has_more=False)))
+        return await asyncio.to_thread(lambda: JSONResponse(list_body(items, has_more=False)))
 
 
 @router.get("/{conversation}/items/{item}", response_model=dict[str, Any])
@@ -216,11 +217,6 @@ async def _new_items(items: tuple[Item, ...]) -> list[dict[str, Any]]:
     return await asyncio.to_thread(
         lambda: [input_item(item, f"{suffix}_{number}", keep_id=False) for number, item in enumerate(items)]
     )
-
-
-def _page(items: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
-    ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {"first_id": "", "last_id": ""}
-    return {"object": "list", "data": items, "has_more": has_more} | ends
 
 
 def _format(conversation: Conversation) -> dict[str, Any]:

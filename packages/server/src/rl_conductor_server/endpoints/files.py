@@ -16,6 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from rl_conductor_server.api.body import check_content_length, media_type, too_large
 from rl_conductor_server.api.sse import TimedStream
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
+from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
@@ -87,7 +88,7 @@ async def list_files(
     files = await service.store.files.list_files(
         key=key.name, purpose=purpose, after=last, limit=limit + 1, newest_first=newest_first
     )
-    return list_body([_body(file) for file in files], limit)
+    return list_body([_body(file) for file in files[:limit]], has_more=len(files) > limit)
 
 
 @router.get("/{file_id}")
@@ -144,13 +145,6 @@ def _storage_limits(needed: Quota, quota: Quota) -> str:
     return (
         f"the files of this key and its unfinished batches may have {quota.bytes:,} bytes in total; delete some first"
     )
-
-
-def list_body(data: list[dict[str, Any]], limit: int) -> dict[str, Any]:
-    """Formats a page; `data` has one element more than `limit` if there is another page."""
-    page = data[:limit]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": page, "has_more": len(data) > limit} | ends
 
 
 def _body(file: StoredFile) -> dict[str, Any]:

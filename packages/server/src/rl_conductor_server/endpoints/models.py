@@ -9,6 +9,7 @@ from fastapi import APIRouter
 
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
+from rl_conductor_server.endpoints.list_body import list_body
 
 router = APIRouter()
 
@@ -22,8 +23,7 @@ async def list_models(service: ServiceDependency, key: Caller) -> dict[str, Any]
         if key.may_use(model)
         for name in (model.name, model.pinned)
     ]
-    ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
-    return {"object": "list", "data": data, "has_more": False} | ends
+    return list_body(data, has_more=False)
 
 
 @router.get("/v1/models/{name}")

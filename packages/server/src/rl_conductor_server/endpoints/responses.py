@@ -17,6 +17,7 @@ from rl_conductor_server.api.sse import EventStream
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.endpoints.large_json import json_response
+from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow, StoredResponse
@@ -106,9 +107,7 @@ def _page(items: list[dict[str, Any]], *, after: str | None, limit: int, newest_
         if position is None:
             raise invalid_request(f"this response has no input item {after!r}", param="after")
         items = items[position + 1 :]
-    page = items[:limit]
-    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": page, "has_more": len(items) > limit} | ends
+    return list_body(items[:limit], has_more=len(items) > limit)
 
 
 @router.post("/{response}/cancel")
