@@ -17,9 +17,9 @@ from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, Message, Price, Request, Usage, total
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.api.anthropic_messages.endpoint import format_usage as messages_usage
-from rl_conductor_server.api.openai_chat.endpoint import format_usage as chat_usage
-from rl_conductor_server.api.openai_responses.endpoint import format_usage as responses_usage
+from rl_conductor_server.api.anthropic_messages.adapter import format_usage as messages_usage
+from rl_conductor_server.api.openai_chat.adapter import format_usage as chat_usage
+from rl_conductor_server.api.openai_responses.adapter import format_usage as responses_usage
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.store.column_types import Dollars
 

@@ -458,7 +458,7 @@ async def test_a_process_does_not_claim_its_own_active_items_again(serve: Serve)
 async def test_an_unexpected_error_does_not_end_the_work_on_batches(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rl_conductor_server.batches.worker.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("rl_conductor_server.batches.processor.POLL_SECONDS", 0.01)
     at = await serve()
     items, failures = at.service.store.items, iter([RuntimeError("odd")])
     can_claim = items.can_claim

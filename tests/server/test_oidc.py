@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.settings import OidcEntry, PeopleEntry
-from rl_conductor_server.web.sessions import COOKIE, LOGIN_COOKIE
+from rl_conductor_server.web.sign_in import COOKIE, LOGIN_COOKIE
 from server.chat_requests import post
 from server.conftest import At, Serve
 from server.oidc_provider import CLIENT_ID, CLIENT_SECRET, OTHER_KEY, Provider, provider_running

@@ -361,12 +361,12 @@ async def test_a_run_that_finishes_twice_counts_its_worker_usage_once(store: Sto
 
 
 async def test_a_browser_session_is_valid_until_it_expires(store: Store) -> None:
-    await store.sessions.add("old", seconds=-1)
-    await store.sessions.add("new", seconds=60)
-    assert [await store.sessions.is_valid([name]) for name in ("old", "new", "other")] == [False, True, False]
+    await store.sign_ins.add("old", seconds=-1)
+    await store.sign_ins.add("new", seconds=60)
+    assert [await store.sign_ins.is_valid([name]) for name in ("old", "new", "other")] == [False, True, False]
     await store.prune(before=0)
-    await store.sessions.delete(["new"])
-    assert not await store.sessions.is_valid(["new"])
+    await store.sign_ins.delete(["new"])
+    assert not await store.sign_ins.is_valid(["new"])
 
 
 async def test_the_migrations_create_the_tables_that_the_code_defines(url: str) -> None:

@@ -23,7 +23,7 @@ from rl_conductor.types import ToolCall
 from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.auth.rate_limit import MAX_FAILURES
 from rl_conductor_server.store import RunRow
-from rl_conductor_server.web.sessions import same_site_page
+from rl_conductor_server.web.sign_in import same_site_page
 from server.chat_requests import gate
 from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, until
 from server.pages import ADMIN, CENT, FOUR, GUARDED, NASTY, ask

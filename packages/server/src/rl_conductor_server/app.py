@@ -21,14 +21,14 @@ from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
-from rl_conductor_server.api.anthropic_messages.endpoint import Messages
+from rl_conductor_server.api.anthropic_messages.adapter import Messages
 from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
-from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
+from rl_conductor_server.api.openai_chat.adapter import ChatCompletions
 from rl_conductor_server.api.openai_chat.schema import ChatBody
-from rl_conductor_server.api.openai_responses.endpoint import Responses
+from rl_conductor_server.api.openai_responses.adapter import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.request_guard import RequestGuard
-from rl_conductor_server.batches.worker import BatchWorker
+from rl_conductor_server.batches.processor import BatchProcessor
 from rl_conductor_server.catalog import catalog_of
 from rl_conductor_server.endpoints import (
     admin,
@@ -92,7 +92,7 @@ def create_app(*conductors: Conductor, settings: Settings | None = None) -> Fast
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[Service, None]:
         service = await Service.create(catalog, effective)
-        async with service.open(), BatchWorker(service).open():
+        async with service.open(), BatchProcessor(service).open():
             yield service
 
     return _build(open_service)
@@ -103,7 +103,7 @@ def service_app(service: Service) -> FastAPI:
 
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[Service, None]:
-        async with service.open(), BatchWorker(service).open():
+        async with service.open(), BatchProcessor(service).open():
             yield service
 
     app = _build(open_service)

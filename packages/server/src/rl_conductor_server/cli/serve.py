@@ -82,7 +82,7 @@ def merge_settings(config: Path | None, **options: object) -> Settings:
 def _serve(settings: Settings, workers: int) -> None:
     from rl_conductor_server.listen import is_loopback, listening_socket  # noqa: PLC0415
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
-    from rl_conductor_server.workers import Supervisor  # noqa: PLC0415
+    from rl_conductor_server.supervisor import Supervisor  # noqa: PLC0415
 
     configure_logging(settings.log)
     needs_key = not settings.keys and not is_loopback(settings.host)
@@ -107,7 +107,7 @@ async def _has_stored_keys(settings: Settings) -> bool:
 def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -> None:
     """Serves requests in one of several processes."""
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
-    from rl_conductor_server.workers import CONFIG_ERROR_EXIT  # noqa: PLC0415
+    from rl_conductor_server.supervisor import CONFIG_ERROR_EXIT  # noqa: PLC0415
 
     configure_logging(settings.log)
     try:

@@ -54,7 +54,7 @@ def worker(
 
 
 async def _work_until_signal(settings: Settings, models: ModelCatalog, concurrency: int) -> None:
-    from rl_conductor_server.batches.worker import BatchWorker  # noqa: PLC0415
+    from rl_conductor_server.batches.processor import BatchProcessor  # noqa: PLC0415
     from rl_conductor_server.service import Service  # noqa: PLC0415
     from rl_conductor_server.store.database import redact_url  # noqa: PLC0415
 
@@ -62,7 +62,7 @@ async def _work_until_signal(settings: Settings, models: ModelCatalog, concurren
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     service = await Service.create(models, settings)
-    async with service.open(), BatchWorker(service, concurrency=concurrency).open():
+    async with service.open(), BatchProcessor(service, concurrency=concurrency).open():
         console.stdout().print(
             f"Processing batches of {redact_url(settings.store.url)}, {concurrency} requests at once", style="bold"
         )

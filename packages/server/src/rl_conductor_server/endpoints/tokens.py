@@ -7,9 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from rl_conductor.workflow.limits import estimate_input_tokens
-from rl_conductor_server.api.anthropic_messages.endpoint import CountTokens
+from rl_conductor_server.api.anthropic_messages.adapter import CountTokens
 from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody
-from rl_conductor_server.api.openai_responses.endpoint import Responses
+from rl_conductor_server.api.openai_responses.adapter import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.runs.resources import RequestResources

@@ -29,8 +29,8 @@ from rl_conductor_server.store.clock import Contact, DatabaseClock, select_now
 from rl_conductor_server.store.codec import decode, decode_rounds
 from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.keys.api_keys import KeyStore
-from rl_conductor_server.store.keys.browser_sessions import BrowserSessions
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
+from rl_conductor_server.store.keys.sign_ins import SignIns
 from rl_conductor_server.store.models import (
     Arm,
     Claim,
@@ -107,7 +107,7 @@ class Store:
         self._reader = StoreReader(engine, self.write_queue.check_available)
         self.experiments = ExperimentStore(self._reader, self.write_queue)
         self.feedback = FeedbackStore(self._reader, self.write_queue)
-        self.sessions = BrowserSessions(self._reader, self.write_queue, self._clock)
+        self.sign_ins = SignIns(self._reader, self.write_queue, self._clock)
         self.keys = KeyStore(self._reader, self.write_queue, self._clock)
         self.responses = ResponseStore(self._reader, self.write_queue)
         self.conversations = ConversationStore(self._reader, self.write_queue, self._statements, lease)
@@ -363,7 +363,7 @@ class Store:
         now = self.now()
 
         def delete_others(connection: Connection) -> None:
-            self.sessions.delete_expired(connection, now=now)
+            self.sign_ins.delete_expired(connection, now=now)
             self._budgets.delete_old(connection, before=before)
             self.sizes.delete_old(connection, before=before)
             delete_days(connection, until=before)

@@ -33,8 +33,8 @@ from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page, Visitor
 from rl_conductor_server.web.replays import parse_change, start_replay
 from rl_conductor_server.web.routing import page_router, see_other
 from rl_conductor_server.web.search import parse_search
-from rl_conductor_server.web.sessions import AdministratorPage, SignedIn
-from rl_conductor_server.web.sessions import router as sessions
+from rl_conductor_server.web.sign_in import AdministratorPage, SignedIn
+from rl_conductor_server.web.sign_in import router as sign_in
 from rl_conductor_server.web.views import Progress, RunView
 
 ASSETS = {path.name: path for path in (Path(__file__).parent / "assets").iterdir()}
@@ -43,7 +43,7 @@ MAX_TURNS = 200
 PERIODS = {1: "24 hours", 7: "7 days", 30: "30 days", 90: "90 days"}
 
 router = page_router()
-router.include_router(sessions)
+router.include_router(sign_in)
 
 
 @router.get("/")

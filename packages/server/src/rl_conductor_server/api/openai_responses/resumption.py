@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 
 from rl_conductor_server.api.adapter import ResponseHeader
-from rl_conductor_server.api.openai_responses.endpoint import ResponseStream
+from rl_conductor_server.api.openai_responses.adapter import ResponseStream
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.openai_responses.stored import response_body
 from rl_conductor_server.api.sse import HEARTBEAT, HEARTBEAT_SECONDS, encode_frames

@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ResponseHeader
-from rl_conductor_server.api.openai_responses.endpoint import Responses, unfinished
+from rl_conductor_server.api.openai_responses.adapter import Responses, unfinished
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.store import RunRow, StoredResponse, decode

@@ -65,7 +65,7 @@ class BatchStore:
         self._write_queue = write_queue
         self._now = statements.now
         self.work_added = asyncio.Event()
-        """Set when this process has queued items; see `BatchWorker`."""
+        """Set when this process has queued items; see `BatchProcessor`."""
 
     async def add(self, batch: StoredBatch, items: Sequence[NewItem], limits: BatchLimits) -> BatchRefusal | None:
         """Stores a batch and queues its items, in several transactions.

@@ -1,1 +1,1 @@
-"""API keys, browser sessions and shares of budgets in the store."""
+"""API keys, sign-ins and shares of budgets in the store."""

@@ -12,7 +12,7 @@ from rl_conductor_server.store.tables import sessions
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 
-class BrowserSessions:
+class SignIns:
     """Part of the `Store`; a session is identified by the digest of its cookie."""
 
     def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, clock: DatabaseClock) -> None:

@@ -1,4 +1,4 @@
-"""`BatchWorker`: processes items of batches as long as the server, or a worker process, runs."""
+"""`BatchProcessor`: processes items of batches as long as the server, or a worker process, runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from sqlalchemy.exc import SQLAlchemyError
 
 from rl_conductor_server.api.adapter import ApiAdapter
-from rl_conductor_server.api.openai_chat.endpoint import ChatCompletions
+from rl_conductor_server.api.openai_chat.adapter import ChatCompletions
+from rl_conductor_server.api.openai_responses.adapter import Responses
 from rl_conductor_server.api.openai_responses.conversation import LOCKED
-from rl_conductor_server.api.openai_responses.endpoint import Responses
 from rl_conductor_server.errors import to_api_error
 from rl_conductor_server.logs import log_failures
 from rl_conductor_server.service import Service
@@ -40,7 +40,7 @@ class _OthersInProgressError(Exception):
         self.seconds = seconds
 
 
-class BatchWorker:
+class BatchProcessor:
     """Processes up to `concurrency` items at once. Items of a process that dies are taken over by another."""
 
     def __init__(self, service: Service, *, concurrency: int | None = None) -> None:

@@ -56,7 +56,7 @@ async def signed_in_visitor(http: Request, service: ServiceDependency) -> Visito
     if not service.keys.admin_hashes and service.oidc is None:
         message = "Create an administrator's key with 'rl-conductor keys create NAME --admin' to open these pages."
         raise ApiError(message, status=404, code="no_admin")
-    if await service.store.sessions.is_valid(_session_digests(http, service)):
+    if await service.store.sign_ins.is_valid(_session_digests(http, service)):
         return Visitor(service, can_sign_out=True)
     visitor = await _provider_visitor(http, service)
     if visitor is None:
@@ -67,7 +67,7 @@ async def signed_in_visitor(http: Request, service: ServiceDependency) -> Visito
 async def _provider_visitor(http: Request, service: Service) -> Visitor | None:
     """Returns the visitor of a session of the provider, with the rights that the settings give them now."""
     entry = service.settings.oidc
-    stored = await service.store.sessions.find_identity(_provider_digest(http)) if entry else None
+    stored = await service.store.sign_ins.find_identity(_provider_digest(http)) if entry else None
     if entry is None or stored is None:
         return None
     identity = json.loads(stored)
@@ -141,7 +141,7 @@ async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> 
     else:
         token = secrets.token_urlsafe(32)
         digest = _token_digest(token, PROVIDER)
-        await service.store.sessions.add(digest, seconds=SESSION_SECONDS, identity=identity.model_dump_json())
+        await service.store.sign_ins.add(digest, seconds=SESSION_SECONDS, identity=identity.model_dump_json())
         log.info("signed in", extra={"email": identity.email, "subject": identity.subject})
         # Not a redirect: after one that another site began, browsers would not send the strict cookie.
         reply = Page("signed_in.html", next=same_site_page(next_page))
@@ -174,7 +174,7 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
         return _sign_in_page(service, next_page, error)
     token = secrets.token_urlsafe(32)
     admin_hash = hash_key(form.get("key", ""))
-    await service.store.sessions.add(_token_digest(token, admin_hash), seconds=SESSION_SECONDS)
+    await service.store.sign_ins.add(_token_digest(token, admin_hash), seconds=SESSION_SECONDS)
     reply = see_other(next_page)
     is_https = http.headers.get("origin", "").startswith("https:")
     reply.set_cookie(COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
@@ -184,7 +184,7 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
 @router.post("/sign-out")
 async def sign_out(http: Request, service: ServiceDependency, _: Form) -> Response:
     """Revokes the session and deletes its cookie."""
-    await service.store.sessions.delete([*_session_digests(http, service), _provider_digest(http)])
+    await service.store.sign_ins.delete([*_session_digests(http, service), _provider_digest(http)])
     reply = see_other("/sign-in")
     reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return reply
