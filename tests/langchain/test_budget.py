@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.callbacks import CallbackManagerForLLMRun, get_usage_metadata_callback
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
 
 from core.runs import SOON, plan
-from langchain_conductor import ChatConductor, RunnableModel
+from langchain_conductor import ChatConductor, RunnableConductor, RunnableModel
 from rl_conductor import Limits, Price, RunError, ScriptedModel, Worker, WorkerPool
 from rl_conductor.conductor import Conductor
 
@@ -88,6 +89,39 @@ async def test_calls_within_the_limits_are_made_and_charged_once(awaited: bool) 
     assert trace.text == "Hello."
     assert len(calls_made) == 3
     assert trace.usage.output_tokens > 2_700
+
+
+def function_of(calls: int, *, awaited: bool) -> tuple[Callable[[str], Any], list[int]]:
+    runnable, calls_made = loop_of(calls, awaited=awaited)
+
+    def work(subtask: str) -> Any:
+        return runnable.runnable.invoke(subtask)
+
+    async def work_async(subtask: str) -> Any:
+        return await runnable.runnable.ainvoke(subtask)
+
+    return work_async if awaited else work, calls_made
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_function_that_goes_on_and_on_is_stopped_too(awaited: bool) -> None:
+    function, calls_made = function_of(20, awaited=awaited)
+    chat = ChatConductor(workers={"f": function}, planner=ScriptedModel(LONE), limits=Limits(calls=4))
+    with pytest.raises(RunError, match=r"limits\.calls"):
+        chat.invoke("Go on.")
+    assert len(calls_made) == 3
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_the_usage_of_a_function_is_that_of_its_calls(awaited: bool) -> None:
+    function, _ = function_of(3, awaited=awaited)
+    chat = ChatConductor(workers={"f": function}, planner=ScriptedModel(lambda _: LONE))
+    with get_usage_metadata_callback() as reported:
+        chat.invoke("Go on.")
+    assert reported.usage_metadata["conductor"]["output_tokens"] >= 2_700
+    with get_usage_metadata_callback() as reported:
+        trace = RunnableConductor(chat).invoke("Go on.")
+    assert trace.usage_by_worker()["f"].total_tokens == reported.usage_metadata["counted"]["total_tokens"] == 3_000
 
 
 @pytest.mark.parametrize(

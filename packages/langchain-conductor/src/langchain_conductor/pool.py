@@ -15,12 +15,13 @@ from langchain_core.runnables.retry import RunnableRetry
 from langchain_conductor.call_defaults import CALL_SETTINGS, CallDefaults
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.models.chat_wrappers import find_chat_models, has_no_model
+from langchain_conductor.models.counted_function import CountedFunction
 from langchain_conductor.models.nested_conductor import NestedConductor
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import worker_from
 from rl_conductor.models import Model, model
-from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
+from rl_conductor.pool.function_model import WorkerFunction, is_worker_function
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Described, Worker
 from rl_conductor.types import Sampling
@@ -74,7 +75,7 @@ def to_core_model(source: AnyModel) -> Model:
         case Model():
             return source
     if is_worker_function(source):
-        return FunctionModel(source)
+        return CountedFunction(source)
     accepted = "a chat model, a runnable, a function, 'provider:model' or a core Model"
     raise ConfigError(f"{source!r} is not a model; write {accepted}")
 

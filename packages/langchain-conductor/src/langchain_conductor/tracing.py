@@ -40,6 +40,7 @@ from langchain_core.utils.uuid import uuid7
 from langchain_conductor.messages import lc_messages, lc_reply, lc_usage
 from langchain_conductor.models.budget import BudgetCallback
 from langchain_conductor.models.chat_model import ChatModel
+from langchain_conductor.models.counted_function import CountedFunction
 from langchain_conductor.models.runnable_model import RunnableModel
 from rl_conductor.integration import prompt_in
 from rl_conductor.models.base import Model, WrapperModel
@@ -229,7 +230,7 @@ async def _call_runs(traced: TracedModel, request: Request) -> AsyncIterator[End
         yield lambda _: None
         return
     async with _chain_run(manager, config, metadata, request) as (children, end_chain):
-        if isinstance(traced.model, ChatModel | RunnableModel) or traced.capabilities.delegates:
+        if isinstance(traced.model, ChatModel | RunnableModel | CountedFunction) or traced.capabilities.delegates:
             token = _current_call.set(None)  # a nested conductor's calls belong to its own plan
             try:
                 yield end_chain
