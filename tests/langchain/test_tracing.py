@@ -224,6 +224,16 @@ def test_usage_handlers_count_a_run_once(way: str) -> None:
     assert handler.usage_metadata == in_context.usage_metadata == {"conductor": usage}
 
 
+@pytest.mark.parametrize("way", ["ainvoke", "astream", "invoke", "stream"])
+def test_usage_handlers_count_a_run_that_failed(way: str) -> None:
+    handler = UsageMetadataCallbackHandler()
+    with get_usage_metadata_callback() as in_context, pytest.raises(RunError) as caught:
+        WAYS[way](conducting(a=down, b=down, max_retries=0), {"callbacks": [handler]})
+    counted = handler.usage_metadata["conductor"]["total_tokens"]
+    assert counted == caught.value.trace.usage.total_tokens > 0
+    assert in_context.usage_metadata == handler.usage_metadata
+
+
 def test_usage_handlers_count_the_workers_of_a_node() -> None:
     handler = UsageMetadataCallbackHandler()
     create_conductor(conducting()).invoke({"messages": "Hello"}, {"callbacks": [handler]})

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from langchain_core.callbacks import BaseRunManager, adispatch_custom_event
+from langchain_core.callbacks import BaseRunManager, UsageMetadataCallbackHandler, adispatch_custom_event
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.tool import tool_call_chunk
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import set_config_context
 
@@ -45,11 +45,15 @@ def _metadata(conductor: Conductor, completion: Completion, trace: Trace) -> dic
     They name no `model_provider`: LangChain would take the usage, which is that of all calls of the run, for the length
     of the conversation.
     """
-    metadata = {"model_name": conductor.name.partition(":")[2], "finish_reason": completion.finish_reason}
+    metadata = {"model_name": _model_name(conductor), "finish_reason": completion.finish_reason}
     return {
         "usage_metadata": lc_usage(completion.usage),
         "response_metadata": {**metadata, "conductor": Summary.of(trace).model_dump(mode="json")},
     }
+
+
+def _model_name(conductor: Conductor) -> str:
+    return conductor.name.partition(":")[2]
 
 
 def token_usage(usage: Usage) -> dict[str, int]:
@@ -155,7 +159,19 @@ class ChatRun:
                             await _dispatch(run, config, data)
                         yield event
         except RunError as error:
+            if run is not None:
+                _report_usage(run, self.conductor, error.trace)
             raise to_langchain_error(error) from None
+
+
+def _report_usage(run: BaseRunManager, conductor: Conductor, trace: Trace) -> None:
+    """Reports the usage of a failed run to handlers that count it, which get that of an answer from its message."""
+    message = AIMessage(
+        "", usage_metadata=lc_usage(trace.usage), response_metadata={"model_name": _model_name(conductor)}
+    )
+    for handler in run.handlers:
+        if isinstance(handler, UsageMetadataCallbackHandler):
+            handler.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]))
 
 
 async def _dispatch(run: BaseRunManager, config: RunnableConfig, data: dict[str, Any]) -> None:
