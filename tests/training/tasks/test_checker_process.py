@@ -76,11 +76,11 @@ async def test_a_missing_library_is_a_configuration_error(
         await checkers[0].call(expected="1", reply="2")
 
 
-async def test_configuration_errors_are_raised_as_such(checkers: list[CheckerProcess]) -> None:
-    checkers.append(CheckerProcess("rl_conductor_training.tasks.scorers.text:validate_pattern"))
-    with pytest.raises(ConfigError, match="no regular expression"):
-        await checkers[0].call(pattern="(")
-    assert await checkers[0].call(pattern="a") == "a"
+async def test_configuration_errors_are_raised_as_such(checkers: list[CheckerProcess], tmp_path: Path) -> None:
+    checkers.append(CheckerProcess("rl_conductor._internal.io:read_text"))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="can't read"):
+            await checkers[0].call(path=str(tmp_path / "nowhere"))
 
 
 async def test_a_checker_that_does_not_start_names_the_command_to_debug_it(checkers: list[CheckerProcess]) -> None:

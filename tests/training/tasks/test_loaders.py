@@ -253,8 +253,11 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
         ({"question": "q"}, "scoring 'exact' needs an answer"),
         ({"question": "q", "scoring": "code"}, "needs tests or cases"),
         ({"question": "q", "answer": "x", "scoring": "numeric"}, "needs a number as answer, not 'x'"),
-        ({"question": "q", "answer": "(", "scoring": "regex"}, "no regular expression"),
+        ({"question": "q", "answer": "(", "scoring": "regex"}, "row 1 of .* is no regular expression"),
         ({"question": "q", "answer": "x", "scoring": "vibes"}, "scoring: write 'exact'"),
+        ({"question": " ", "answer": "x"}, "row 1 of .* question: missing"),
+        ({"question": "q", "answer": "  "}, "scoring 'exact' needs an answer"),
+        ({"prompt": "q", "expected": "x"}, "the names must be question, answer and others, not prompt, expected"),
         ({"question": "q", "answer": "x", "colour": "red"}, "colour: there is no such setting"),
         ({"question": "q", "answer": "x", "scoring": "judge"}, "needs a model: judge='provider:model', or --judge"),
     ],
@@ -262,6 +265,18 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
 def test_an_invalid_line_is_reported_with_its_problem(row: dict[str, Any], problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=problem.replace("(", r"\(")):
         load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", row))
+
+
+def test_a_table_may_capitalize_its_names_and_have_long_cells(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(f"Question , Answer\n{'long ' * 100_000},yes\n")
+    (sample,) = load_task("jsonl", path=tmp_path / "mine.csv").samples
+    assert (len(sample.question), sample.answer) == (500_000, "yes")
+
+
+def test_numbers_are_read_as_text(tmp_path: Path) -> None:
+    row = {"question": "Six times seven?", "answer": 42, "group": 7, "domain": 1, "id": 3}
+    (sample,) = load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", row)).samples
+    assert (sample.answer, sample.details["group"], sample.domain, sample.id) == ("42", "7", "1", "3")
 
 
 def test_an_invalid_line_of_a_questions_file_does_not_question_the_file(tmp_path: Path) -> None:

@@ -78,10 +78,10 @@ def audit(
         raise ConfigError("nothing to do; give a RUN, --verify, --export FILE or --verify-file FILE")
 
 
-def _reject_options(chosen: str, others: Mapping[str, object]) -> None:
-    for name, value in others.items():
+def _reject_options(name: str, others: Mapping[str, object]) -> None:
+    for other, value in others.items():
         if value:
-            raise ConfigError(f"{chosen} and {name} don't go together")
+            raise ConfigError(f"{name} and {other} don't go together")
 
 
 def _read_file(file: Path) -> Chain:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -11,12 +12,13 @@ from pydantic import Field, ValidationError, model_validator
 from rl_conductor._internal.validation import field_errors
 from rl_conductor.models import Model, model
 from rl_conductor.scoring import Sample, Score, Scorer, Split, Task
+from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
 from rl_conductor_training.tasks.datasets.loading import DataRow, HubDataset, build_task
 from rl_conductor_training.tasks.scorers.judge import Judge
 from rl_conductor_training.tasks.scorers.mathematics import math_equal
 from rl_conductor_training.tasks.scorers.programs import passes_tests
-from rl_conductor_training.tasks.scorers.text import exact, numeric, regex, validate_pattern
+from rl_conductor_training.tasks.scorers.text import exact, numeric, regex
 
 SCORERS: dict[str, Scorer] = {
     "exact": exact,
@@ -26,6 +28,9 @@ SCORERS: dict[str, Scorer] = {
     "code": passes_tests,
 }
 
+MAX_NAMES, MAX_NAME_CHARS = 8, 40
+"""How much of a row's names an error quotes."""
+
 
 class ProgramTest(Value):
     """The input of a program and its expected output."""
@@ -34,7 +39,7 @@ class ProgramTest(Value):
     stdout: str
 
 
-class TaskLine(Value):
+class TaskLine(Value, coerce_numbers_to_str=True):
     """One line of the file: a question and its scoring method."""
 
     question: str = Field(min_length=1)
@@ -63,7 +68,10 @@ class TaskLine(Value):
         if self.scoring == "numeric" and not _is_number(self.answer):
             raise ValueError(f"scoring 'numeric' needs a number as answer, not {self.answer!r}")
         if self.scoring == "regex":
-            validate_pattern(self.answer)
+            try:
+                re.compile(self.answer)
+            except re.error as error:
+                raise ValueError(f"{self.answer!r} is no regular expression: {error}") from error
         return self
 
     def sample(self, number: int) -> Sample:
@@ -114,11 +122,20 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
 
 
 def _sample(row: DataRow, number: int) -> Sample:
-    filled = {key: value for key, value in row.items() if value not in ("", None)}  # CSV has no other form of unset
+    names = {key.strip().lower(): value for key, value in row.items()}
+    filled = {name: value for name, value in names.items() if not _is_unset(value)}
+    if "question" not in names:
+        quoted = ", ".join(truncate_middle(name, MAX_NAME_CHARS) for name in list(names)[:MAX_NAMES])
+        raise ValueError(f"there is no question; the names must be question, answer and others, not {quoted}")
     try:
         return TaskLine.model_validate(filled).sample(number)
     except ValidationError as error:
         raise ValueError("; ".join(map(str, field_errors(error)))) from error
+
+
+def _is_unset(value: object) -> bool:
+    """Whether a cell is empty; CSV has no other form of unset."""
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def _is_number(text: str) -> bool:

@@ -16,6 +16,8 @@ from rl_conductor.scoring import Sample, Scorer, Split, Task, split_of
 DataRow = dict[str, Any]
 TABLE_SUFFIXES = (".csv", ".tsv")
 SURPLUS = "surplus cells"
+MAX_CELL_CHARS = 1 << 30
+"""Maximum characters of a CSV cell; the default of the `csv` module is 131,072."""
 MISSING_LIBRARY = "reading data sets needs {}: pip install 'rl-conductor-training[datasets]'"
 
 
@@ -82,14 +84,19 @@ def _read_table(file: TextIO, path: Path) -> Iterator[DataRow]:
     names = file.readline()
     file.seek(0)
     delimiter = max(",;\t", key=names.count)
-    for row in csv.DictReader(file, delimiter=delimiter, restkey=SURPLUS):
-        if SURPLUS in row:
-            first = next(iter(row.values()))
-            raise ConfigError(
-                f"the row of {str(path)!r} that begins with {first!r} has more cells than the line of names: "
-                f"put texts that contain {delimiter!r} in double quotes"
-            )
-        yield row
+    csv.field_size_limit(MAX_CELL_CHARS)
+    reader = csv.DictReader(file, delimiter=delimiter, restkey=SURPLUS)
+    try:
+        for row in reader:
+            if SURPLUS in row:
+                first = next(iter(row.values()))
+                raise ConfigError(
+                    f"the row of {str(path)!r} that begins with {first!r} has more cells than the line of names: "
+                    f"put texts that contain {delimiter!r} in double quotes"
+                )
+            yield row
+    except csv.Error as error:
+        raise ConfigError(f"line {reader.line_num} of {str(path)!r} can't be read as CSV: {error}") from error
 
 
 def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[DataRow]:

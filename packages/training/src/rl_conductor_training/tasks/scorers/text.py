@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Decimal
 
-from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Score, compared, wrong
 from rl_conductor_training.sandbox.sandbox import ResourceLimits, run_python
 from rl_conductor_training.tasks.scorers.answers import (
@@ -54,16 +52,3 @@ async def multiple_choice(sample: Sample, text: str) -> Score:
     """Compares the letter that the reply chooses among `details["letters"]`."""
     letter = extract_choice(text, sample.details["letters"])
     return compared(right=letter == sample.answer, answer=letter, expected=sample.answer)
-
-
-def validate_pattern(pattern: str) -> str:
-    """Returns `pattern` if it is a valid regular expression.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from error
-    return pattern
