@@ -60,10 +60,11 @@ class AllowedPlans:
         """Leaves out workers that may not read an earlier turn: every worker reads the conversation."""
         if not (self.policy.forbid and self._named_sources):
             return space
-        readers = {
-            name: self.policy.unreadable_because(self.pool[name].card, self._named_sources) for name in space.allowed
+        reasons = {
+            name: why
+            for name in space.allowed
+            if (why := self.policy.unreadable_because(self.pool[name].card, self._named_sources))
         }
-        reasons = {name: reason for name, reason in readers.items() if reason}
         if not reasons:
             return space
         if set(space.final_workers) <= reasons.keys():
@@ -74,14 +75,12 @@ class AllowedPlans:
 
     def check_planner_access(self) -> None:
         """Raises `PolicyError` unless the policy lets the planner see the request."""
-        if forbidden := self.policy.unreadable_because(self.planner.card, self._named_sources):
-            message = f"the planner {self.planner.model.name} may not see this request: {forbidden}"
-            raise PolicyError(message, rule="forbid")
-        reason = self.policy.data_refused_because(self.planner.card)
-        if reason is not None:
+        message = f"the planner {self.planner.model.name} may not see this request"
+        if why := self.policy.unreadable_because(self.planner.card, self._named_sources):
+            raise PolicyError(f"{message}: {why}", rule="forbid")
+        if why := self.policy.data_refused_because(self.planner.card):
             raise PolicyError(
-                f"the planner {self.planner.model.name} may not see this request: {reason}; describe its model with "
-                "Planner(model=..., card=Card(tags=..., region=...))",
+                f"{message}: {why}; describe its model with Planner(model=..., card=Card(tags=..., region=...))",
                 rule="data_class",
             )
 

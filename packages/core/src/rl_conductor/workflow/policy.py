@@ -146,10 +146,10 @@ class Policy(Value):
         """Returns whether content of `source` may reach `reader`."""
         return not any(_matches(flow.reader, reader) and _matches(flow.source, source) for flow in self.forbid)
 
-    def unreadable_because(self, reader: Card, sources: Sequence[Card]) -> str:
-        """Describes the flow rule that forbids `reader` to see content of `sources`; empty when it may."""
+    def unreadable_because(self, reader: Card, sources: Sequence[Card]) -> str | None:
+        """Describes the flow rule that forbids `reader` to see content of `sources`; `None` when it may."""
         forbidden = (source.name for source in sources if not self.may_read(reader, source))
-        return next((f"policy.forbid keeps what {name!r} wrote from {reader.name!r}" for name in forbidden), "")
+        return next((f"policy.forbid keeps what {name!r} wrote from {reader.name!r}" for name in forbidden), None)
 
     def space(
         self,
