@@ -30,7 +30,7 @@ from server_replicas import Postgres
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from rl_conductor_server.store import Search, Store
-from rl_conductor_server.store.tables import feedback, runs, shares, users
+from rl_conductor_server.store.tables import feedback, runs, users, worker_usage
 
 DAY = 86_400
 DAYS, KEYS, USERS, ROUNDS, BATCH = 90, 20, 300, 9, 10_000
@@ -89,7 +89,7 @@ def fill(engine: Engine, count: int, seed: int, console: Console) -> float:
             for offset, row in enumerate(rows):
                 row["created"] = row["heartbeat"] = end - DAYS * DAY * (1 - (start + offset) / count)
             connection.execute(runs.insert(), rows)
-            connection.execute(shares.insert(), [share for row in rows for share in share_rows(row)])
+            connection.execute(worker_usage.insert(), [share for row in rows for share in share_rows(row)])
             connection.execute(users.insert(), [user_row(row) for row in rows])
             if rated := [feedback_row(row) for row in rows if int(row["id"][4:], 16) % 100 == 5]:
                 connection.execute(feedback.insert(), rated)

@@ -22,11 +22,11 @@ from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
     USAGE_COLUMNS,
     budget_leases,
-    forgotten,
+    deleted_usage,
     runs,
-    shares,
     steps,
     users,
+    worker_usage,
 )
 
 OWNED_COLUMNS = ("id", "key", "api", "model", "created", *CHARGE_COLUMNS)
@@ -72,7 +72,7 @@ class Statements:
         insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
         now = database_now(dialect)
         run = insert(runs).values(heartbeat=now)
-        step, worker_usage, deleted_usage = insert(steps), insert(shares), insert(forgotten)
+        step, usage, deleted = insert(steps), insert(worker_usage), insert(deleted_usage)
         share = insert(budget_leases).values(heartbeat=now)
         is_owned = runs.c.owner == bindparam("by_owner")
         return cls(
@@ -104,15 +104,13 @@ class Statements:
                 index_elements=list(steps.primary_key), set_={"body": step.excluded.body}
             ),
             delete_steps=delete(steps).where(steps.c.run == bindparam("of_run")),
-            upsert_worker_usage=worker_usage.on_conflict_do_update(
-                index_elements=list(shares.primary_key),
-                set_={name: worker_usage.excluded[name] for name in USAGE_COLUMNS},
+            upsert_worker_usage=usage.on_conflict_do_update(
+                index_elements=list(worker_usage.primary_key),
+                set_={name: usage.excluded[name] for name in USAGE_COLUMNS},
             ),
-            add_deleted_usage=deleted_usage.on_conflict_do_update(
-                index_elements=list(forgotten.primary_key),
-                set_={
-                    name: forgotten.c[name] + deleted_usage.excluded[name] for name in USAGE_COLUMNS + CHARGE_COLUMNS
-                },
+            add_deleted_usage=deleted.on_conflict_do_update(
+                index_elements=list(deleted_usage.primary_key),
+                set_={name: deleted_usage.c[name] + deleted.excluded[name] for name in USAGE_COLUMNS + CHARGE_COLUMNS},
             ),
         )
 

@@ -122,7 +122,7 @@ steps = Table(
 )
 """Plans, at `PLAN_POSITION`, and finished steps of a run; deleted when the run ends and its trace is stored."""
 
-shares = Table(
+worker_usage = Table(
     "shares",
     metadata,
     Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
@@ -149,7 +149,7 @@ users = Table(
 )
 """The end users whom clients named for a run, in lower case; `created` is that of the run."""
 
-forgotten = Table(
+deleted_usage = Table(
     "forgotten",
     metadata,
     Column("key", String(64), primary_key=True),
@@ -171,8 +171,8 @@ summed_days = Table(
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("mark", String(32)),
 )
-"""Days, numbered like those of `forgotten`, whose usage is in `daily_usage`; a day with a `mark` is being added up, by
-the process that chose the mark."""
+"""Days, numbered like those of `deleted_usage`, whose usage is in `daily_usage`; a day with a `mark` is being added up,
+by the process that chose the mark."""
 
 daily_usage = Table(
     "daily_usage",
@@ -195,7 +195,8 @@ stored_sizes = Table(
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("bytes", Count, nullable=False),
 )
-"""Bytes of traces and responses that a key stores, by the day on which their runs began, numbered like `forgotten`."""
+"""Bytes of traces and responses that a key stores, by the day on which their runs began, numbered as in
+`deleted_usage`."""
 
 feedback = Table(
     "feedback",
@@ -363,7 +364,7 @@ batch_items = Table(
 request may be tried again that another one kept waiting.
 """
 
-sessions = Table(
+sign_ins = Table(
     "sessions",
     metadata,
     Column("digest", String(64), primary_key=True),
@@ -372,7 +373,7 @@ sessions = Table(
 )
 """Browsers that signed in, by the SHA-256 of their cookie; `identity` is what an OpenID Connect provider said."""
 
-records = Table(
+audit_records = Table(
     "records",
     metadata,
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from rl_conductor_server.store.clock import DatabaseClock
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.tables import sessions
+from rl_conductor_server.store.tables import sign_ins
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 
@@ -23,23 +23,23 @@ class SignIns:
     async def add(self, digest: str, *, seconds: float, identity: str | None = None) -> None:
         """Store a session that expires after `seconds`, with the identity that a provider gave."""
         expires = self._clock.now() + seconds
-        statement = insert(sessions).values(digest=digest, expires=expires, identity=identity)
+        statement = insert(sign_ins).values(digest=digest, expires=expires, identity=identity)
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
     async def is_valid(self, digests: Collection[str]) -> bool:
         """Return whether a session with one of these digests exists and has not expired."""
-        query = select(sessions.c.digest).where(sessions.c.digest.in_(digests), sessions.c.expires > self._clock.now())
+        query = select(sign_ins.c.digest).where(sign_ins.c.digest.in_(digests), sign_ins.c.expires > self._clock.now())
         return (await self._reader.execute(query)).first() is not None
 
     async def find_identity(self, digest: str) -> str | None:
         """Return the identity of a session of an OpenID Connect provider; `None` if there is no such session."""
-        query = select(sessions.c.identity).where(sessions.c.digest == digest, sessions.c.expires > self._clock.now())
+        query = select(sign_ins.c.identity).where(sign_ins.c.digest == digest, sign_ins.c.expires > self._clock.now())
         return (await self._reader.execute(query)).scalar_one_or_none()
 
     async def delete(self, digests: Collection[str]) -> None:
-        statement = delete(sessions).where(sessions.c.digest.in_(digests))
+        statement = delete(sign_ins).where(sign_ins.c.digest.in_(digests))
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
     @staticmethod
     def delete_expired(connection: Connection, *, now: float) -> None:
-        connection.execute(delete(sessions).where(sessions.c.expires < now))
+        connection.execute(delete(sign_ins).where(sign_ins.c.expires < now))

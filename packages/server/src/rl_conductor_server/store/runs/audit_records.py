@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, select
 
 from rl_conductor.trace.audit import BEGINNING, Chain, FeedbackRecord, Record, digest_of
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.tables import records
+from rl_conductor_server.store.tables import audit_records
 
 PAGE_SIZE = 500
 """Number of records that are read at a time."""
@@ -26,7 +26,7 @@ def append_records(connection: Connection, factories: Iterable[RecordFactory]) -
 
     Must run in a writer transaction: the write lock ensures that only one process appends at a time.
     """
-    newest = select(records.c.sequence, records.c.hash).order_by(records.c.sequence.desc()).limit(1)
+    newest = select(audit_records.c.sequence, audit_records.c.hash).order_by(audit_records.c.sequence.desc()).limit(1)
     last = connection.execute(newest).first()
     sequence, previous = (0, BEGINNING) if last is None else (last.sequence, last.hash)
     rows = []
@@ -37,12 +37,13 @@ def append_records(connection: Connection, factories: Iterable[RecordFactory]) -
         previous = digest_of(line)
         rows.append({"sequence": sequence, "run": record.run, "hash": previous, "body": line})
     if rows:
-        connection.execute(insert(records), rows)
+        connection.execute(insert(audit_records), rows)
 
 
 async def read_records(reader: StoreReader, chain: Chain) -> AsyncGenerator[str, None]:
     """Yield every line, oldest first, after `chain` has verified it."""
-    oldest_first = select(records.c.sequence, records.c.hash, records.c.body).order_by(records.c.sequence)
+    columns = audit_records.c
+    oldest_first = select(columns.sequence, columns.hash, columns.body).order_by(columns.sequence)
     page = (await reader.execute(oldest_first.limit(PAGE_SIZE))).all()
     while page:
         for row in page:
@@ -50,5 +51,5 @@ async def read_records(reader: StoreReader, chain: Chain) -> AsyncGenerator[str,
             if chain.broken is None and row.hash != chain.head:
                 chain.broken = f"record {chain.records} was changed"
             yield row.body
-        next_page = oldest_first.where(records.c.sequence > page[-1].sequence).limit(PAGE_SIZE)
+        next_page = oldest_first.where(columns.sequence > page[-1].sequence).limit(PAGE_SIZE)
         page = (await reader.execute(next_page)).all()

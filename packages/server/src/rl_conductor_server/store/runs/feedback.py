@@ -14,7 +14,7 @@ from rl_conductor.trace.audit import feedback_record_of
 from rl_conductor.trace.feedback import Feedback
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import append_records
-from rl_conductor_server.store.tables import feedback, records, runs
+from rl_conductor_server.store.tables import audit_records, feedback, runs
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_KEYS = 20
@@ -64,7 +64,7 @@ class FeedbackStore:
     async def count_changes(self, run: str) -> int:
         """Return the number of audit records of a run; each change of its feedback has one."""
         await self._write_queue.flush()
-        query = select(func.count()).select_from(records).where(records.c.run == run)
+        query = select(func.count()).select_from(audit_records).where(audit_records.c.run == run)
         return int((await self._reader.execute(query)).scalar_one())
 
     async def list(self, run: str) -> Sequence[Feedback]:

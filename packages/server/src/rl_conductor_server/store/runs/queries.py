@@ -26,12 +26,12 @@ from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
     DAY,
     USAGE_COLUMNS,
+    deleted_usage,
     feedback,
-    forgotten,
     runs,
-    shares,
     steps,
     users,
+    worker_usage,
 )
 
 SPLIT = 1_000_000
@@ -42,7 +42,7 @@ def select_runs(search: Search, columns: Sequence[ColumnElement[Any]], *, limit:
     """Select columns of the runs that match, newest first."""
     query, created = select(*columns).select_from(runs), runs.c.created
     user = None if search.user is None else search.user.lower()
-    for table, column, value in ((users, users.c.name, user), (shares, shares.c.worker, search.worker)):
+    for table, column, value in ((users, users.c.name, user), (worker_usage, worker_usage.c.worker, search.worker)):
         if value is not None:  # an index has the runs of a user or a worker by time
             query = query.join(table, table.c.run == runs.c.id).where(column == value)
             created = table.c.created
@@ -113,7 +113,9 @@ def _sum_columns(names: Sequence[str], key: str, since: float) -> CompoundSelect
     def sums(table: Table) -> Select[Any]:
         return select(*(exact_sum(table.c[name]).label(name) for name in names)).where(table.c.key == key)
 
-    return union_all(sums(runs).where(runs.c.created >= since), sums(forgotten).where(forgotten.c.day >= since / DAY))
+    return union_all(
+        sums(runs).where(runs.c.created >= since), sums(deleted_usage).where(deleted_usage.c.day >= since / DAY)
+    )
 
 
 def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -125,7 +127,7 @@ def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 def select_workers() -> Select[Any]:
     """Select the names of all workers that were called, without reading all of their calls."""
-    names = select(func.min(shares.c.worker).label("name")).cte("names", recursive=True)
-    following = select(func.min(shares.c.worker)).where(shares.c.worker > names.c.name).scalar_subquery()
+    names = select(func.min(worker_usage.c.worker).label("name")).cte("names", recursive=True)
+    following = select(func.min(worker_usage.c.worker)).where(worker_usage.c.worker > names.c.name).scalar_subquery()
     names = names.union_all(select(following).where(names.c.name.is_not(None)))
     return select(names.c.name).where(names.c.name.is_not(None)).order_by(names.c.name)

@@ -10,7 +10,16 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, or_,
 
 from rl_conductor_server.store.runs.daily_usage import reopen_days
 from rl_conductor_server.store.statements import Statements
-from rl_conductor_server.store.tables import CHARGE_COLUMNS, DAY, USAGE_COLUMNS, feedback, runs, shares, steps, users
+from rl_conductor_server.store.tables import (
+    CHARGE_COLUMNS,
+    DAY,
+    USAGE_COLUMNS,
+    feedback,
+    runs,
+    steps,
+    users,
+    worker_usage,
+)
 
 SUMMED_COLUMNS = USAGE_COLUMNS + CHARGE_COLUMNS
 DELETE_BATCH_SIZE = 500
@@ -34,7 +43,7 @@ def delete_old_runs(connection: Connection, statements: Statements, *, before: f
     """
     is_old = and_(runs.c.created < before, or_(runs.c.status != "running", runs.c.heartbeat < before))
     run_ids = connection.execute(select(runs.c.id).where(is_old).limit(DELETE_BATCH_SIZE)).scalars().all()
-    for table in (steps, shares, users, feedback):
+    for table in (steps, worker_usage, users, feedback):
         connection.execute(delete(table).where(table.c.run.in_(run_ids)))
     columns = [runs.c[name] for name in ("key", "owner", "created", *SUMMED_COLUMNS)]
     deleted = connection.execute(delete(runs).where(runs.c.id.in_(run_ids)).returning(*columns)).all()
@@ -45,7 +54,7 @@ def delete_old_runs(connection: Connection, statements: Statements, *, before: f
 
 
 def _sum_by_day(deleted: Sequence[Row[Any]]) -> list[dict[str, Any]]:
-    """Aggregate deleted runs into rows of `forgotten`."""
+    """Aggregate deleted runs into rows of `deleted_usage`."""
     days: dict[tuple[str, str, int], list[Row[Any]]] = defaultdict(list)
     for row in deleted:
         days[row.key, row.owner, int(row.created // DAY)].append(row)

@@ -207,7 +207,7 @@ def user_rows(run: NewRun) -> list[dict[str, Any]]:
 
 
 def worker_usage_rows(run: str, created: float, calls: Iterable[Call]) -> list[dict[str, Any]]:
-    """Return the rows of `shares` of a run: the usage of each worker, and of planning under the empty name."""
+    """Return the rows of `worker_usage` of a run: the usage of each worker, and of planning under the empty name."""
     usages: dict[str, list[Usage]] = {}
     for call in calls:
         usages.setdefault(call.worker or "", []).append(call.usage)

@@ -18,7 +18,7 @@ from rl_conductor_server.store.models import Spending, SpendingGroup
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.daily_usage import mark_day, select_days, store_day
 from rl_conductor_server.store.runs.queries import exact_sum
-from rl_conductor_server.store.tables import DAY, USAGE_COLUMNS, runs, shares, summed_days
+from rl_conductor_server.store.tables import DAY, USAGE_COLUMNS, runs, summed_days, worker_usage
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 CLOSING_SECONDS = DAY
@@ -78,7 +78,7 @@ class SpendingStore:
         self, group_by: SpendingGroup, *, since: float, before: float, width: int
     ) -> Sequence[Row[Any]]:
         """Read the usage of runs; buckets of `width` seconds are numbered from 1970."""
-        source = shares if group_by == "worker" else runs
+        source = worker_usage if group_by == "worker" else runs
         created = source.c.created if self._reader.dialect == "sqlite" else func.floor(source.c.created)
         name = source.c[group_by].label("name")
         bucket = (cast(created, BigInteger) // width).label("bucket")  # Postgres would round, SQLite truncates
