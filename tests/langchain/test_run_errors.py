@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelRetryMiddleware
 from langchain_core import exceptions as lc_errors
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
+from langchain_core.runnables import Runnable, RunnableLambda
 
-from langchain_conductor import ChatConductor
+from langchain_conductor import ChatConductor, RunnableConductor, create_conductor
 from rl_conductor import ConfigError, ModelError, RunError, ScriptedModel
 from rl_conductor.errors import ContextLengthError, ModelTimeoutError
 from rl_conductor.models.base import status_error
@@ -31,7 +35,7 @@ def status(code: int) -> ModelError:
 
 def chat(*errors: ModelError) -> ChatConductor:
     workers = {f"w{number}": failing(error) for number, error in enumerate(errors)}
-    return ChatConductor(workers, planner=ScriptedModel(PLAN), max_retries=0)
+    return ChatConductor(workers, planner=ScriptedModel(lambda _: PLAN), max_retries=0)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +61,23 @@ async def test_an_error_of_all_workers_is_langchains_error_of_this_kind(
     assert caught.value.is_retryable == kind.is_retryable
     with pytest.raises(kind):
         [chunk async for chunk in chat(error).astream("Why?")]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        RunnableConductor,
+        lambda model: RunnableConductor(model).plan | RunnableConductor(model).execute,
+        lambda model: RunnableLambda(lambda text: {"messages": text}) | create_conductor(model),
+    ],
+    ids=["runnable", "plan and execute", "node"],
+)
+async def test_runnables_and_nodes_raise_the_same_errors(build: Callable[[ChatConductor], Runnable[str, Any]]) -> None:
+    runnable = build(chat(status(429)))
+    with pytest.raises(lc_errors.ModelRateLimitError):
+        runnable.invoke("Why?")
+    with pytest.raises(lc_errors.ModelRateLimitError):
+        await runnable.ainvoke("Why?")
 
 
 def test_different_errors_say_whether_a_retry_may_help() -> None:

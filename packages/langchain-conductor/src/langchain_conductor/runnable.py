@@ -19,6 +19,7 @@ from typing_extensions import override
 
 from langchain_conductor.conductors import ConductorSource, to_conductor
 from langchain_conductor.messages import core_messages
+from langchain_conductor.models.errors import raise_langchain_errors
 from langchain_conductor.tracing import hide_draft_tokens, track_event
 from rl_conductor.integration import run_sync
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
@@ -88,7 +89,8 @@ class RunnableConductor(AsyncRunnable[LanguageModelInput, Trace]):
     """Plans and runs a workflow and returns its trace. `policy` and `limits` may be bound, or passed to one call.
 
     Raises:
-        RunError: there is no answer; `error.trace` has the errors and the usage.
+        RunError: there is no answer; `error.trace` has the errors and the usage. It is also one of LangChain's
+            `ModelError`s.
         PolicyError: the policy allows no workflow.
     """
 
@@ -117,6 +119,7 @@ class RunnableConductor(AsyncRunnable[LanguageModelInput, Trace]):
     @contextmanager
     def _in_context(self) -> Iterator[None]:
         with (
+            raise_langchain_errors(),
             self.call_defaults.in_context(),
             nullcontext() if self.call_defaults.stream_drafts else hide_draft_tokens(),
         ):

@@ -18,6 +18,7 @@ from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict
 
 from langchain_conductor.graph.step_groups import StepGroup, group_steps
+from langchain_conductor.models.errors import raise_langchain_errors
 from langchain_conductor.models.interrupts import allow_interrupts
 from langchain_conductor.tracing import hide_tokens
 from rl_conductor.execution.stepwise import Stepwise
@@ -54,12 +55,12 @@ class AsyncNode(Runnable[Any, Any]):
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """Returns the state update, for `graph.invoke`."""
-        with allow_interrupts(GraphBubbleUp):
+        with allow_interrupts(GraphBubbleUp), raise_langchain_errors():
             return self._blocking_work(input)
 
     async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
         """Returns the state update, for `graph.ainvoke`."""
-        with allow_interrupts(GraphBubbleUp):
+        with allow_interrupts(GraphBubbleUp), raise_langchain_errors():
             return await self._work(input)
 
 

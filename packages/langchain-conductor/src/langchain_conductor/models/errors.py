@@ -112,6 +112,15 @@ def to_langchain_error(error: RunError) -> RunError:
     return kind(str(error), trace=error.trace, ends_run=error.ends_run).with_traceback(error.__traceback__)
 
 
+@contextmanager
+def raise_langchain_errors() -> Iterator[None]:
+    """Raises errors of runs in this block as those that `to_langchain_error` returns."""
+    try:
+        yield
+    except RunError as error:
+        raise to_langchain_error(error) from None
+
+
 def _error_type(call: Call) -> type[RunError]:
     if call.context_exceeded:
         return RunContextOverflowError
