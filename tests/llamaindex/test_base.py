@@ -360,7 +360,7 @@ def test_tools_that_no_worker_supports_are_an_error() -> None:
 def test_a_core_worker_gets_the_name_of_its_key() -> None:
     worker = Worker.of("gpt", ScriptedModel("Hi."))
     llm = Conductor({"fast": worker, "slow": worker}, policy=Policy(final="fast"))
-    assert [worker.card.name for worker in llm._pool.values()] == ["fast", "slow"]
+    assert [worker.card.name for worker in llm._selected.pool.values()] == ["fast", "slow"]
 
 
 @pytest.mark.parametrize("worker", ["openai:gpt-5", EchoLLM(), ScriptedModel("x"), Worker.of("w", ScriptedModel("x"))])

@@ -24,40 +24,24 @@ from llama_index.core.base.llms.types import (
     LLMMetadata,
 )
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
-from llama_index.core.llms import LLM
-from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import BaseTool
 from llama_index_instrumentation.span import active_span_id
-from pydantic import BaseModel, Field, PrivateAttr, field_serializer
+from pydantic import PrivateAttr
 from typing_extensions import override
 
-import rl_conductor
-from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Sampling, Trace, Worker, WorkerPool
-from rl_conductor.config.profiles import ProfileName
+from rl_conductor import Event, Request, Trace
 from rl_conductor.errors import ConfigError
-from rl_conductor.guardrails import Guardrail
-from rl_conductor.integration import LearnedSource, callback_to_async_iterator, iterate_sync, run_sync, select_pool
+from rl_conductor.integration import callback_to_async_iterator, iterate_sync, run_sync
 from rl_conductor.trace.events import AnswerDelta
-from rl_conductor.workflow.workflow import AccessMode
 
 from .chat_requests import core_request
 from .chat_responses import chunk_response, tool_selections, trace_response
-from .instrumentation import CallReporter, instrument_pool
+from .instrumentation import CallReporter
 from .messages import keep_first_call
 from .structured_output import StructuredOutputLLM
 from .task_model import TaskModel
-from .workers import (
-    WorkerLike,
-    WorkersLike,
-    context_window,
-    create_planner,
-    describe_worker,
-    max_output_tokens,
-    name_workers,
-    pool_of,
-    reject_placeholder,
-)
+from .workers import context_window, max_output_tokens
 
 
 class Conductor(StructuredOutputLLM):
@@ -75,94 +59,7 @@ class Conductor(StructuredOutputLLM):
         ```
     """
 
-    workers: Any = None
-    """Workers of any kind, by name or in a list; `None` discovers the models of this machine."""
-    planner: Any = None
-    """The planner: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first language model."""
-    learned: Any = None
-    """The folder of a conductor that `rl-conductor learn` created, or the core's conductor; passed as `conductor`."""
-    instructions: str = ""
-    """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
-    policy: Policy | None = None
-    limits: Limits | None = None
-    profile: ProfileName | None = None
-    """A balance of quality and latency."""
-    access: AccessMode | None = None
-    """Whether a step reads all earlier steps or none (`binary`), or any of them; by default as in the pool file."""
-    guardrails: Any = None
-    """A list of guardrails, which check the messages, workers' prompts and replies, and the answer."""
-    temperature: float | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens of the answer."""
-    context_window: int | None = None
-    """Tokens that a final worker can read and write; by default the smallest known one of the language models."""
-
-    _core: rl_conductor.Conductor = PrivateAttr()
-    _pool: WorkerPool = PrivateAttr()
     _trace: Trace | None = PrivateAttr(default=None)
-
-    def __init__(
-        self,
-        workers: WorkersLike | None = None,
-        *,
-        planner: str | LLM | Model | Planner | None = None,
-        conductor: LearnedSource | None = None,
-        instructions: str = "",
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-        profile: ProfileName | None = None,
-        access: AccessMode | None = None,
-        guardrails: Sequence[Guardrail] | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        context_window: int | None = None,
-        **options: Any,
-    ) -> None:
-        """Creates a conductor from its fields and those of every LlamaIndex LLM, such as `callback_manager`.
-
-        `conductor` is the folder of a learned conductor, or a conductor of the core.
-
-        Raises:
-            ConfigError: a worker or planner is unusable; the message says what to write instead.
-            PolicyError: the policy allows no workflow.
-        """
-        conductor = options.pop("learned", conductor)  # the name of the field, in which it is serialised
-        unknown = options.keys() - FunctionCallingLLM.model_fields.keys()
-        if unknown:
-            raise ConfigError(f"unknown options: {', '.join(sorted(unknown))}; Conductor accepts {', '.join(OPTIONS)}")
-        super().__init__(
-            workers=None if workers is None else name_workers(workers),
-            planner=planner,
-            learned=conductor,
-            instructions=instructions,
-            policy=policy,
-            limits=limits,
-            profile=profile,
-            access=access,
-            guardrails=guardrails,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            context_window=context_window,
-            **options,
-        )
-        resolved = self._resolve()
-        self._pool = resolved.pool
-        self._core = rl_conductor.Conductor.from_discovered(
-            instrument_pool(resolved), profile=self.profile, policy=self.policy, limits=self.limits
-        )
-
-    def _resolve(self) -> rl_conductor.DiscoveredPool:
-        """Returns the workers and the planner, with the instructions, guardrails and access of the fields."""
-        resolved = select_pool(
-            None if self.workers is None else pool_of(self.workers),
-            None if self.planner is None else create_planner(self.planner),
-            self.learned,
-        )
-        if self.instructions:
-            resolved = resolved.with_instructions(self.instructions)
-        for guardrail in self.guardrails or ():
-            reject_placeholder("a guardrail", guardrail, option="guardrails")
-        return resolved.replaced(access=self.access, guardrails=self.guardrails)
 
     # -------------------------------------------------------------------------------- properties
 
@@ -185,24 +82,9 @@ class Conductor(StructuredOutputLLM):
         )
 
     @property
-    def conductor(self) -> rl_conductor.Conductor:
-        """The core's Conductor that this LLM runs."""
-        return self._core
-
-    @property
-    def sampling(self) -> Sampling:
-        """Sampling parameters of the worker that gives the answer, unless a call sets others."""
-        return Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
-
-    @property
     def trace(self) -> Trace | None:
         """The trace of the run that ended last; `None` before the first one."""
         return self._trace
-
-    @override
-    def _final_workers(self) -> list[Worker]:
-        space = self._core.policy.space(self._pool.cards, max_steps=self._core.limits.steps)
-        return [self._pool[name] for name in space.final_workers]
 
     # -------------------------------------------------------------------------------- calls
 
@@ -348,46 +230,3 @@ class Conductor(StructuredOutputLLM):
         if not selections and error_on_no_tool_call:
             raise ValueError(f"Expected at least one tool call, but got {len(selections)} tool calls.")
         return selections
-
-    # -------------------------------------------------------------------------------- serialisation
-
-    @field_serializer("workers")
-    def _serialize_workers(self, workers: dict[str, WorkerLike] | None) -> dict[str, Any] | None:
-        return None if workers is None else {name: describe_worker(worker) for name, worker in workers.items()}
-
-    @field_serializer("planner")
-    def _serialize_planner(self, planner: object) -> Any:
-        return describe_worker(planner)
-
-    @field_serializer("learned")
-    def _serialize_learned(self, learned: LearnedSource | None) -> str | None:
-        return (
-            None if learned is None else learned.name if isinstance(learned, rl_conductor.Conductor) else str(learned)
-        )
-
-    @field_serializer("guardrails")
-    def _serialize_guardrails(self, guardrails: Sequence[Guardrail] | None) -> list[dict[str, str]] | None:
-        return None if guardrails is None else [{"object": guardrail.name} for guardrail in guardrails]
-
-    @field_serializer("policy", "limits")
-    def _serialize_model(self, value: BaseModel | None) -> dict[str, Any] | None:
-        return None if value is None else value.model_dump(mode="json")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the workers themselves; LlamaIndex's default silently omits those that can't be pickled."""
-        return type(self).from_dict, (
-            {
-                **self.to_dict(),
-                "workers": self.workers,
-                "planner": self.planner,
-                "learned": self.learned,
-                "guardrails": self.guardrails,
-            },
-        )
-
-
-OPTIONS = tuple(
-    "conductor" if name == "learned" else name
-    for name in Conductor.model_fields
-    if name not in FunctionCallingLLM.model_fields
-)

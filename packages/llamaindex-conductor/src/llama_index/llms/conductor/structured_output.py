@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
-from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.program.utils import FlexibleModel
 from llama_index.core.types import Model as Output
 from pydantic import BaseModel
 from typing_extensions import override
 
-from rl_conductor import Worker
+from .settings import ConductorSettings
 
 Keywords = dict[str, Any] | None
 
 
-class StructuredOutputLLM(FunctionCallingLLM):
+class StructuredOutputLLM(ConductorSettings):
     """Overrides the four `structured_predict` methods of LlamaIndex."""
-
-    @abstractmethod
-    def _final_workers(self) -> list[Worker]:
-        """The workers that may give the answer."""
 
     def _with_response_format(self, output_cls: type[BaseModel], keywords: Keywords) -> dict[str, Any]:
         capabilities = [worker.model.capabilities for worker in self._final_workers()]

@@ -1,0 +1,236 @@
+"""`ConductorSettings`: the settings of `Conductor`, and the core's Conductor that is built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, Self
+
+from llama_index.core.llms import LLM
+from llama_index.core.llms.function_calling import FunctionCallingLLM
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_serializer, field_validator
+from typing_extensions import override
+
+import rl_conductor
+from rl_conductor import DiscoveredPool, Limits, Model, Planner, Policy, Sampling, Worker
+from rl_conductor.config.profiles import ProfileName
+from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails import Guardrail
+from rl_conductor.integration import LearnedSource, first_field_error, select_pool
+from rl_conductor.workflow.workflow import AccessMode
+
+from .instrumentation import instrument_pool
+from .workers import (
+    WorkerLike,
+    WorkersLike,
+    create_planner,
+    describe_worker,
+    name_workers,
+    pool_of,
+    reject_placeholder,
+)
+
+POOL_FIELDS = frozenset({"workers", "planner", "learned"})
+"""Fields that select the workers and the planner."""
+CORE_FIELDS = POOL_FIELDS | {"instructions", "policy", "limits", "profile", "access", "guardrails"}
+"""Fields that the core's Conductor is built from."""
+
+
+class ConductorSettings(FunctionCallingLLM):
+    """An LLM with the settings of a Conductor, which it builds at construction and after changes."""
+
+    workers: Any = None
+    """Workers of any kind, by name or in a list; `None` discovers the models of this machine."""
+    planner: Any = None
+    """The planner: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first language model."""
+    learned: Any = None
+    """The folder of a conductor that `rl-conductor learn` created, or the core's conductor; passed as `conductor`."""
+    instructions: str = ""
+    """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
+    policy: Policy | None = None
+    limits: Limits | None = None
+    profile: ProfileName | None = None
+    """A balance of quality and latency."""
+    access: AccessMode | None = None
+    """Whether a step reads all earlier steps or none (`binary`), or any of them; by default as in the pool file."""
+    guardrails: Any = None
+    """A list of guardrails, which check the messages, workers' prompts and replies, and the answer."""
+    temperature: float | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Maximum tokens of the answer."""
+    context_window: int | None = None
+    """Tokens that a final worker can read and write; by default the smallest known one of the language models."""
+
+    _selected: DiscoveredPool = PrivateAttr()
+    """The workers and the planner."""
+    _core: rl_conductor.Conductor = PrivateAttr()
+
+    def __init__(
+        self,
+        workers: WorkersLike | None = None,
+        *,
+        planner: str | LLM | Model | Planner | None = None,
+        conductor: LearnedSource | None = None,
+        instructions: str = "",
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        profile: ProfileName | None = None,
+        access: AccessMode | None = None,
+        guardrails: Sequence[Guardrail] | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        context_window: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Creates a conductor from its fields and those of every LlamaIndex LLM, such as `callback_manager`.
+
+        `conductor` is the folder of a learned conductor, or a conductor of the core.
+
+        Raises:
+            ConfigError: a worker or planner is unusable; the message says what to write instead.
+            PolicyError: the policy allows no workflow.
+        """
+        conductor = options.pop("learned", conductor)  # the name of the field, in which it is serialised
+        unknown = options.keys() - FunctionCallingLLM.model_fields.keys()
+        if unknown:
+            raise ConfigError(f"unknown options: {', '.join(sorted(unknown))}; Conductor accepts {', '.join(OPTIONS)}")
+        super().__init__(
+            workers=workers,
+            planner=planner,
+            learned=conductor,
+            instructions=instructions,
+            policy=policy,
+            limits=limits,
+            profile=profile,
+            access=access,
+            guardrails=guardrails,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            context_window=context_window,
+            **options,
+        )
+        self._build_core(CORE_FIELDS)
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def _name_workers(cls, workers: WorkersLike | None) -> dict[str, WorkerLike] | None:
+        return None if workers is None else name_workers(workers)
+
+    # ----------------------------------------------------------------------------------- changes
+
+    @override
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Sets a field, which applies from the next call on; after an error the LLM is as it was.
+
+        Raises:
+            ConfigError: the value has the wrong type, or no conductor can be built with it.
+            PolicyError: the policy allows no workflow.
+        """
+        if name in ConductorSettings.model_fields.keys() - FunctionCallingLLM.model_fields.keys():
+            changed = self.model_copy(update={name: value})
+            value = getattr(changed, name)
+            self._selected, self._core = changed._selected, changed._core  # noqa: SLF001
+        super().__setattr__(name, value)
+
+    @override
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copies the LLM; the settings in `update` are validated, and the copy works by them.
+
+        Raises:
+            ConfigError: a value has the wrong type, or no conductor can be built with it.
+            PolicyError: the policy allows no workflow.
+        """
+        copy = super().model_copy(deep=deep)
+        update = update or {}
+        for name, value in update.items():
+            try:
+                self.__pydantic_validator__.validate_assignment(copy, name, value)
+            except ValidationError as error:
+                raise ConfigError(f"{name} is {value!r}: {first_field_error(error).message}") from None
+        copy._build_core(update.keys())  # noqa: SLF001
+        return copy
+
+    def _build_core(self, changed_fields: AbstractSet[str]) -> None:
+        """Builds what depends on the changed fields."""
+        if changed_fields & POOL_FIELDS:
+            self._selected = select_pool(
+                None if self.workers is None else pool_of(self.workers),
+                None if self.planner is None else create_planner(self.planner),
+                self.learned,
+            )
+        if changed_fields & CORE_FIELDS:
+            self._core = rl_conductor.Conductor.from_discovered(
+                instrument_pool(self._configure(self._selected)),
+                profile=self.profile,
+                policy=self.policy,
+                limits=self.limits,
+            )
+
+    def _configure(self, selected: DiscoveredPool) -> DiscoveredPool:
+        """Returns a copy with the instructions, guardrails and access of the fields."""
+        if self.instructions:
+            selected = selected.with_instructions(self.instructions)
+        for guardrail in self.guardrails or ():
+            reject_placeholder("a guardrail", guardrail, option="guardrails")
+        return selected.replaced(access=self.access, guardrails=self.guardrails)
+
+    # ----------------------------------------------------------------------------------- properties
+
+    @property
+    def conductor(self) -> rl_conductor.Conductor:
+        """The core's Conductor that this LLM runs."""
+        return self._core
+
+    @property
+    def sampling(self) -> Sampling:
+        """Sampling parameters of the worker that gives the answer, unless a call sets others."""
+        return Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
+
+    def _final_workers(self) -> list[Worker]:
+        """Returns the workers that may give the answer, without the wrappers that report their calls."""
+        pool = self._selected.pool
+        space = self._core.policy.space(pool.cards, max_steps=self._core.limits.steps)
+        return [pool[name] for name in space.final_workers]
+
+    # ----------------------------------------------------------------------------------- serialisation
+
+    @field_serializer("workers")
+    def _serialize_workers(self, workers: dict[str, WorkerLike] | None) -> dict[str, Any] | None:
+        return None if workers is None else {name: describe_worker(worker) for name, worker in workers.items()}
+
+    @field_serializer("planner")
+    def _serialize_planner(self, planner: object) -> Any:
+        return describe_worker(planner)
+
+    @field_serializer("learned")
+    def _serialize_learned(self, learned: LearnedSource | None) -> str | None:
+        return (
+            None if learned is None else learned.name if isinstance(learned, rl_conductor.Conductor) else str(learned)
+        )
+
+    @field_serializer("guardrails")
+    def _serialize_guardrails(self, guardrails: Sequence[Guardrail] | None) -> list[dict[str, str]] | None:
+        return None if guardrails is None else [{"object": guardrail.name} for guardrail in guardrails]
+
+    @field_serializer("policy", "limits")
+    def _serialize_model(self, value: BaseModel | None) -> dict[str, Any] | None:
+        return None if value is None else value.model_dump(mode="json")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the workers themselves; LlamaIndex's default silently omits those that can't be pickled."""
+        return type(self).from_dict, (
+            {
+                **self.to_dict(),
+                "workers": self.workers,
+                "planner": self.planner,
+                "learned": self.learned,
+                "guardrails": self.guardrails,
+            },
+        )
+
+
+OPTIONS = tuple(
+    "conductor" if name == "learned" else name
+    for name in ConductorSettings.model_fields
+    if name not in FunctionCallingLLM.model_fields
+)
