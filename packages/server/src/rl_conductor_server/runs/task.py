@@ -52,11 +52,11 @@ class RunTask:
     is_streaming: bool = False
     """`True` once text of the answer was sent."""
     started: float = field(default_factory=time.monotonic)
-    is_stored: bool = field(init=False)
-    """`True` while the store has the run as running, so that its end must be stored."""
+    must_store_end: bool = field(init=False)
+    """`True` while the store has the run as running."""
 
     def __post_init__(self) -> None:
-        self.is_stored = self.request.continues_alone
+        self.must_store_end = self.request.continues_alone
 
     async def run(self, admission: Admission) -> Trace:
         """Returns the trace of a run with an answer, after storing it as durably as the caller needs."""
@@ -85,10 +85,10 @@ class RunTask:
             self.request.key.check_storage()
         is_resumed = self.claim.outcome == "resumed"  # perhaps days later, when the budget of its first day is no more
         key_budget = await self.request.key.current(self.store.now() if is_resumed else self.claim.created)
-        if not self.is_stored:
+        if not self.must_store_end:
             await self.store.write_queue.throttle()
             self.store.begin_run(self.new)
-            self.is_stored = True
+            self.must_store_end = True
         self._nest_budgets(key_budget)
         try:
             return await self._run_conductor()
@@ -174,9 +174,9 @@ class RunTask:
         )
 
     def _close(self) -> None:
-        if not self.is_stored:
+        if not self.must_store_end:
             return
-        self.is_stored = False
+        self.must_store_end = False
         if self.trace is None:
             self.store.abandon_run(self.handle.id)
             return

@@ -53,7 +53,7 @@ class DatabaseClock:
 
 
 class Contact:
-    """Tracks whether this process was cut off from the database."""
+    """Tracks interruptions of this process's contact with the database."""
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
@@ -68,6 +68,6 @@ class Contact:
         self._last = now
 
     @property
-    def is_recent(self) -> bool:
+    def was_interrupted(self) -> bool:
         """Whether an interruption ended less than a lease ago."""
         return time.monotonic() - self._began < self._lease

@@ -196,7 +196,7 @@ class Store:
             The ids of the runs that were ended.
         """
         run_ids, ended = list(active_runs), list[str]()
-        if self._contact.is_recent:
+        if self._contact.was_interrupted:
             return ended
         while True:
             batch = await self.write_queue.execute(lambda connection: self._leases.end_expired(connection, run_ids))
@@ -370,14 +370,14 @@ class Store:
 
         await self.write_queue.execute(delete_others)
         for delete_old in (self.responses.delete_old, self.batches.delete_old, self.conversations.delete_old):
-            await self._repeat(partial(delete_old, before=before))
-        await self._repeat(lambda connection: delete_some(connection, pairs, pairs.c.created < before))
-        return await self._repeat(partial(delete_old_runs, statements=self._statements, before=before))
+            await self._delete_in_batches(partial(delete_old, before=before))
+        await self._delete_in_batches(lambda connection: delete_some(connection, pairs, pairs.c.created < before))
+        return await self._delete_in_batches(partial(delete_old_runs, statements=self._statements, before=before))
 
-    async def _repeat(self, delete_some: Callable[[Connection], int]) -> int:
+    async def _delete_in_batches(self, delete_batch: Callable[[Connection], int]) -> int:
         """Delete in transactions between which other processes can write, and return the number of deleted rows."""
         deleted = 0
-        while count := await self.write_queue.execute(delete_some):
+        while count := await self.write_queue.execute(delete_batch):
             deleted += count
         return deleted
 

@@ -97,7 +97,7 @@ class BatchItems:
         orphaned = items.where(batch_items.c.status == "running", self._is_expired, batches.c.status == "in_progress")
         queued = items.where(self._is_due).order_by(batch_items.c.line, batches.c.created)
         rows: list[Row[Any]] = []
-        if not self._contact.is_recent:
+        if not self._contact.was_interrupted:
             orphans = connection.execute(orphaned.limit(limit + len(active)))
             rows = [row for row in orphans if (row.batch, row.line) not in active][:limit]
         if len(rows) < limit:
