@@ -1,4 +1,4 @@
-"""The routes of the pages: each reads its data and renders a template."""
+"""The pages: each reads its data and renders a template."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ async def show_session(key: str, session: str, visitor: SignedIn) -> Response:
 @router.get("/routes")
 async def show_routes(visitor: AdministratorPage) -> Response:
     """Shows the experiment results and the canary of each route."""
-    return Page("routes.html", trials=await load_results(visitor.service.store), visitor=visitor)
+    return Page("routes.html", results=await load_results(visitor.service.store), visitor=visitor)
 
 
 # ----------------------------------------------------------------------------------------- spending

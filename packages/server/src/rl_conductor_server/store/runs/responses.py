@@ -164,7 +164,7 @@ class ResponseStore:
         return (await self._reader.execute(query)).scalars().all()
 
     async def delete(self, run: str, *, key: str) -> bool:
-        """Deletes a response with the content of its run, and of the runs that compared its answer in a route.
+        """Deletes a response with the content of its run, and of the runs that compared its answer in an experiment.
 
         Usage and audit records stay. `False` if there is no such response.
         """
@@ -202,9 +202,9 @@ def _erase_content(connection: Connection, run_ids: Sequence[str]) -> None:
 
 
 def _erase_comparison(connection: Connection, run: str) -> None:
-    """Erases the content of the shadow run of a route's answer, of the judge's runs, and the judge's reason."""
-    side, created = connection.execute(select(runs.c.side, runs.c.created).where(runs.c.id == run)).one()
-    if side is None:
+    """Erases the content of the shadow run of an experiment's answer, of the judge's runs, and the judge's reason."""
+    arm, created = connection.execute(select(runs.c.side, runs.c.created).where(runs.c.id == run)).one()
+    if arm is None:
         return
     # The labels of these runs have the id of the run that they compare.
     is_compared = runs.c.api.in_(COMPARISON_APIS), runs.c.created >= created, runs.c.labels.contains(run)
