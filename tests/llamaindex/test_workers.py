@@ -125,6 +125,22 @@ def test_usage_is_read_from_the_response() -> None:
     assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
 
 
+class ThriftyEchoLLM(EchoLLM):
+    """Reports usage with details, as OpenAI does."""
+
+    @override
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        details = {"prompt_tokens_details": {"cached_tokens": 9}, "completion_tokens_details": {"reasoning_tokens": 2}}
+        return CompletionResponse(
+            text="An echo.", raw={"usage": {"prompt_tokens": 11, "completion_tokens": 3, **details}}
+        )
+
+
+async def test_cached_and_reasoning_tokens_are_read_from_the_response() -> None:
+    usage = (await LLMModel(ThriftyEchoLLM()).complete(question())).usage
+    assert (usage.cached_tokens, usage.reasoning_tokens) == (9, 2)
+
+
 class SilentEchoLLM(EchoLLM):
     """Reports no usage."""
 

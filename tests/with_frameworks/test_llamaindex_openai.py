@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from llama_index.llms.openai import OpenAI
 
-from core.models.wire.base import SECRET, Said, Seen
+from core.models.wire.base import SECRET, Counts, Said, Seen
 from core.models.wire.openai import OpenAIWire
 from llama_index.llms.conductor import LLMModel
 from rl_conductor import Message, Request
@@ -16,7 +16,9 @@ from rl_conductor.types import JsonFormat
 
 QUESTION = Request(messages=(Message.user("Tell a story."),))
 REFUSAL = "I can't help with that."
-CUT_OFF = Said(pieces=("Once upon", " a"), finish="length")
+CUT_OFF = Said(
+    pieces=("Once upon", " a"), finish="length", counts=Counts(input=100, cached=90, output=5000, reasoning=4900)
+)
 
 
 class Vendor(OpenAIWire):
@@ -30,8 +32,10 @@ class Vendor(OpenAIWire):
         return completion
 
     def events(self, seen: Seen, said: Said) -> list[str]:
-        """Its chunks, of which the last has only the usage."""
-        return super().events(seen, CUT_OFF)
+        """Its chunks, of which the last has only the usage, and is sent only if requested."""
+        *chunks, usage, done = super().events(seen, CUT_OFF)
+        is_requested = self.last.body.get("stream_options", {}).get("include_usage")
+        return [*chunks, usage, done] if is_requested else [*chunks, done]
 
 
 @pytest.fixture
@@ -54,6 +58,26 @@ async def test_a_stream_that_was_cut_off_says_so(model: LLMModel) -> None:
     *_, last = [delta async for delta in model.stream(QUESTION)]
     assert last.completion is not None
     assert (last.completion.text, last.completion.finish_reason) == ("Once upon a", "length")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_reported_usage_is_counted_with_its_details(model: LLMModel, *, stream: bool) -> None:
+    if stream:
+        *_, last = [delta async for delta in model.stream(QUESTION)]
+        completion = last.completion
+    else:
+        completion = await model.complete(QUESTION)
+    assert completion is not None
+    usage = completion.usage
+    assert (usage.input_tokens, usage.cached_tokens) == (100, 90)
+    assert (usage.output_tokens, usage.reasoning_tokens) == (5000, 4900)
+
+
+async def test_the_users_own_stream_options_take_precedence(vendor: Vendor) -> None:
+    options = {"stream_options": {"include_usage": True, "include_obfuscation": False}}
+    llm = OpenAI(model="gpt-4.1", api_base=f"{vendor.url}/v1", api_key=SECRET, additional_kwargs=options)
+    [delta async for delta in LLMModel(llm).stream(QUESTION)]
+    assert vendor.last.body["stream_options"] == options["stream_options"]
 
 
 async def test_the_text_of_a_refusal_is_the_reply(model: LLMModel) -> None:

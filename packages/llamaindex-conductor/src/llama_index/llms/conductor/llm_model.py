@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import uuid4
 
 from llama_index.core.base.llms.types import (
@@ -117,7 +117,9 @@ class LLMModel:
         return await call_async_or_sync(partial(self.llm.achat, messages, **keywords), chat)
 
     def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
-        keywords = _keywords(request)
+        # OpenAI reports the usage of a stream only if asked. Users' own `additional_kwargs` take precedence.
+        usage_option = {"stream_options": {"include_usage": True}} if _is_openai(self.llm) else {}
+        keywords = _keywords(request) | usage_option
         if tools := _offered_tools(request):
             options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
             with_tools = partial(self._tool_llm.stream_chat_with_tools, tools, **options)
@@ -165,7 +167,7 @@ class LLMModel:
 
 
 def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
-    """Reads the usage that the response reports, or estimates it with LlamaIndex's token counter.
+    """Reads the reported usage, with OpenAI's details, or estimates it with LlamaIndex's token counter.
 
     Its tokenizer may have to be downloaded. If that fails, the usage is unknown, but the reply is not lost. Images and
     documents are not counted: the counter would fetch them, from any address that a conversation names.
@@ -177,8 +179,17 @@ def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
     except OSError as error:
         log.warning("tokens can't be estimated, because LlamaIndex has no tokenizer: %s", error)
         input_tokens, output_tokens = get_tokens_from_response(response)
-        return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
-    return Usage(input_tokens=counts.prompt_token_count, output_tokens=counts.completion_token_count)
+    else:
+        input_tokens, output_tokens = counts.prompt_token_count, counts.completion_token_count
+    reported = _get(response.raw, "usage")
+    cached_tokens = _get(_get(reported, "prompt_tokens_details"), "cached_tokens") or 0
+    reasoning_tokens = _get(_get(reported, "completion_tokens_details"), "reasoning_tokens") or 0
+    return Usage(
+        input_tokens=input_tokens,
+        cached_tokens=min(cached_tokens, input_tokens),
+        output_tokens=output_tokens,
+        reasoning_tokens=min(reasoning_tokens, output_tokens),
+    )
 
 
 def _text_blocks(message: ChatMessage) -> list[ContentBlock]:
@@ -220,10 +231,15 @@ def _keywords(request: Request) -> dict[str, Any]:
     return keywords | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
 
-def _has_response_format(llm: LLM) -> bool:
-    """Whether `llm` is OpenAI's model of LlamaIndex and constrains its replies to a JSON schema."""
+def _is_openai(llm: LLM) -> TypeGuard[Any]:
+    """Whether `llm` is LlamaIndex's model of OpenAI, or one of its subclasses for other vendors with the same API."""
     openai = sys.modules.get("llama_index.llms.openai")  # a package of its own
-    return openai is not None and isinstance(llm, openai.OpenAI) and llm._should_use_structure_outputs()  # noqa: SLF001
+    return openai is not None and isinstance(llm, openai.OpenAI)
+
+
+def _has_response_format(llm: LLM) -> bool:
+    """Whether `llm` constrains its replies to a JSON schema."""
+    return _is_openai(llm) and llm._should_use_structure_outputs()  # noqa: SLF001
 
 
 def _response_format(requested: JsonFormat) -> dict[str, Any]:
