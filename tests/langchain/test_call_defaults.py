@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -113,6 +114,26 @@ def test_callbacks_and_tags_of_the_chat_model_reach_its_calls(vendor: Vendor, us
     use(conductor(vendor, callbacks=[handler], tags=["mine"]))
     assert handler.count == 1
     assert "mine" in handler.tags
+
+
+class CountingLimiter(InMemoryRateLimiter):
+    """Counts the requests of runs and lets all of them through."""
+
+    def __init__(self) -> None:
+        super().__init__(requests_per_second=1000, check_every_n_seconds=0.001)
+        self.count = 0
+
+    async def aacquire(self, *, blocking: bool = True) -> bool:
+        """Counts a request."""
+        self.count += 1
+        return await super().aacquire(blocking=blocking)
+
+
+@pytest.mark.parametrize("use", USES, ids=NAMES)
+def test_the_rate_limiter_of_the_chat_model_is_asked_once(vendor: Vendor, use: Callable[..., Any]) -> None:
+    limiter = CountingLimiter()
+    use(conductor(vendor, rate_limiter=limiter))
+    assert limiter.count == 1
 
 
 @pytest.mark.parametrize("use", [*USES[:3], *USES[4:]], ids=[*NAMES[:3], *NAMES[4:]])

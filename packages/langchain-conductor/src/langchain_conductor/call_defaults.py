@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from langchain_core.callbacks import Callbacks
+from langchain_core.rate_limiters import BaseRateLimiter
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
 from pydantic import BeforeValidator
@@ -24,7 +25,7 @@ CALL_SETTINGS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop",
 
 @dataclass(frozen=True)
 class CallDefaults:
-    """Sampling, timeout and callbacks of a `ChatConductor`, for graph nodes, runnables and nested conductors.
+    """Settings of a `ChatConductor` for graph nodes, runnables and nested conductors.
 
     There is no run of the chat model itself then; so its callbacks get the runs of all calls that its Conductor makes.
     """
@@ -36,6 +37,7 @@ class CallDefaults:
     metadata: dict[str, Any] | None = None
     stream_drafts: bool = False
     """Whether handlers get the tokens of the planner and of all workers."""
+    rate_limiter: BaseRateLimiter | None = None
 
     def merged(self, options: Mapping[str, Any], config: RunnableConfig) -> CallDefaults:
         """Adds bound `options`, which take precedence, and the callbacks, tags and metadata of `config`."""
@@ -58,6 +60,11 @@ class CallDefaults:
         sampling = self.sampling.model_copy(update=request.sampling.model_dump(exclude_defaults=True))
         timeouts = [seconds for seconds in (request.timeout, self.timeout) if seconds is not None]
         return request.model_copy(update={"sampling": sampling, "timeout": min(timeouts, default=None)})
+
+    async def wait_for_turn(self) -> None:
+        """Waits until the rate limiter allows another run."""
+        if self.rate_limiter is not None:
+            await self.rate_limiter.aacquire()
 
     @contextmanager
     def in_context(self) -> Iterator[None]:

@@ -179,7 +179,13 @@ class ChatConductorSettings(BaseChatModel):
         )
         metadata = {key: value for key, value in (self.metadata or {}).items() if key != LANGCHAIN_METADATA}
         return CallDefaults(
-            sampling, self.timeout, self.callbacks or None, self.tags or None, metadata or None, self.stream_drafts
+            sampling,
+            timeout=self.timeout,
+            callbacks=self.callbacks or None,
+            tags=self.tags or None,
+            metadata=metadata or None,
+            stream_drafts=self.stream_drafts,
+            rate_limiter=self.rate_limiter,
         )
 
     def _build_conductor(self, profile: str | None) -> Conductor:

@@ -129,6 +129,7 @@ class RunnableConductor(AsyncRunnable[LanguageModelInput, Trace]):
         self, question: LanguageModelInput, *, policy: Policy | None = None, limits: Limits | None = None
     ) -> Trace:
         request = self.call_defaults.apply(_to_request(question))
+        await self.call_defaults.wait_for_turn()
         with self._in_context():
             return await self.conductor.run(request, policy=policy, limits=limits, on_event=track_event)
 
@@ -136,6 +137,7 @@ class RunnableConductor(AsyncRunnable[LanguageModelInput, Trace]):
         self, question: LanguageModelInput, *, policy: Policy | None = None, limits: Limits | None = None
     ) -> Planned:
         request = self.call_defaults.apply(_to_request(question))
+        await self.call_defaults.wait_for_turn()
         with self._in_context():
             record = await self.conductor.plan(request, policy=policy, limits=limits, on_event=track_event)
         return Planned(request=request, record=record)

@@ -134,7 +134,10 @@ class _Node:
     async def plan(self, state: Update) -> Command[str]:
         """Plans the next round; ends the run if the planner accepts the previous answer."""
         rejections = [Message.model_validate(message) for message in state.get(REJECTIONS) or ()]
-        request, rounds, start = self._request(state), _read_rounds(state), time.monotonic()
+        rounds = _read_rounds(state)
+        if not (rejections or rounds):
+            await self.call_defaults.wait_for_turn()
+        request, start = self._request(state), time.monotonic()
         plan_request = request.model_copy(update={"messages": (*request.messages, *rejections)})
         rejected = PlanRecord.model_validate(state[PLAN]) if rejections else None
         with self.call_defaults.in_context(), hide_tokens(from_graph=True):

@@ -20,11 +20,13 @@ class NestedConductor(WrapperModel):
 
     async def complete(self, request: Request) -> Completion:
         """Returns the whole reply."""
+        await self.defaults.wait_for_turn()
         with self.defaults.in_context():
             return await self.model.complete(self.defaults.apply(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply of the final worker."""
+        await self.defaults.wait_for_turn()
         with self.defaults.in_context():
             async with aclosing(self.model.stream(self.defaults.apply(request))) as deltas:
                 async for delta in deltas:
