@@ -70,6 +70,15 @@ def test_a_mode_that_there_is_not_is_refused() -> None:
         create_conductor(conductor(), output_mode="all")  # type: ignore[arg-type]
 
 
+def test_tools_are_refused_where_the_answer_is_text() -> None:
+    def weigh(what: str) -> str:
+        """Weigh something."""
+        return what
+
+    with pytest.raises(ConfigError, match="output_key 'answer' gets only text, so calls of tools would be lost"):
+        create_conductor(conductor(), input_key="question", output_key="answer", tools=[weigh])
+
+
 async def test_it_works_in_graphs_that_are_awaited() -> None:
     assert texts(await around(create_conductor(conductor())).ainvoke(QUESTION)) == ["q", ANSWER]
 

@@ -79,10 +79,12 @@ def create_conductor(
         name: the graph's name in drawings and traces, `conductor` by default; if set, also the name of its messages.
 
     Raises:
-        ConfigError: `output_mode` does not exist, or an item of `tools` is not a tool.
+        ConfigError: `output_mode` does not exist, an item of `tools` is not a tool, or `output_key` takes no calls.
     """
     if output_mode not in OUTPUT_MODES:
         raise ConfigError(f"output_mode is {output_mode!r}; write {' or '.join(map(repr, OUTPUT_MODES))}")
+    if tools and output_key not in (MESSAGES, input_key):
+        raise ConfigError(f"output_key {output_key!r} gets only text, so calls of tools would be lost; omit output_key")
     core_conductor, call_defaults = to_conductor(conductor)
     if instructions:
         core_conductor = core_conductor.replaced(planner=core_conductor.planner.with_instructions(instructions))
