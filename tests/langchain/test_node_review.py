@@ -161,6 +161,17 @@ def test_a_person_may_answer_instead() -> None:
     assert asked(solver) == []
 
 
+def test_a_persons_answer_has_the_usage_of_the_rejected_plans_and_of_earlier_rounds() -> None:
+    def tokens(*decisions: dict[str, str]) -> int:
+        graph, _ = paused(conductor(DIAMOND, SHORT, limits=Limits(rounds=2)))
+        for decision in decisions:
+            decide(graph, **decision)
+        usage = decide(graph, type="respond", message="It is 7.")["messages"][-1].usage_metadata
+        return int(usage["total_tokens"])
+
+    assert 0 < tokens() < tokens({"type": "reject", "message": "Shorter."}) < tokens({"type": "approve"})
+
+
 def test_each_round_is_reviewed() -> None:
     graph, _ = paused(conductor(DIAMOND, SHORT, limits=Limits(rounds=2)))
     review = review_of(decide(graph, type="approve"))

@@ -26,7 +26,7 @@ from langchain_conductor.conductors import ConductorSource, to_conductor
 from langchain_conductor.events import custom_data, write_custom
 from langchain_conductor.graph.plan_review import Edit, Reject, Respond, rejection_message, request_decision
 from langchain_conductor.graph.step_graph import RESULTS, AsyncNode, Graph, Update, build_step_graph, read_results
-from langchain_conductor.messages import AnyTool, core_messages, core_tool
+from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_usage
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.tracing import hide_tokens, track_event, untraced
 from rl_conductor import Conductor, ConfigError, Trace
@@ -34,7 +34,7 @@ from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.integration import run_sync
 from rl_conductor.trace.events import Event, StepFinished
 from rl_conductor.trace.trace import PlanRecord, Round, StepResult
-from rl_conductor.types import Message, Request, Tool
+from rl_conductor.types import Message, Request, Tool, total
 from rl_conductor.workflow.workflow import Workflow
 
 DEFAULT_NAME = "conductor"
@@ -168,7 +168,9 @@ class _Node:
                 rejection = rejection_message(workflow, decision).model_dump(mode="json")
                 return Command(goto="plan", update={REJECTIONS: [*(state.get(REJECTIONS) or ()), rejection]})
             case Respond(message=text):
-                return self._end(AIMessage(text, name=self.message_name))
+                calls = [*record.calls, *(call for round_ in _read_rounds(state) for call in round_.calls)]
+                usage = lc_usage(total(call.usage for call in calls))
+                return self._end(AIMessage(text, name=self.message_name, usage_metadata=usage))
             case _:
                 return Command(goto="run")
 
