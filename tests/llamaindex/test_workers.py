@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-import llama_index.core
 import pytest
-import tiktoken
 from llama_index.core import Settings, SummaryIndex
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
     CompletionResponse,
     CompletionResponseGen,
-    ImageBlock,
     TextBlock,
     ThinkingBlock,
 )
@@ -35,7 +32,7 @@ from llamaindex.ollama_server import ollama
 from llamaindex.scripts import EchoLLM, conductor, plan, planner, response_text, user_messages
 from rl_conductor import Limits, Message, ModelError, Policy, Price, Request, RunError, Sampling, ScriptedModel, Tool
 from rl_conductor.errors import AuthenticationError, BadRequestError, ContextLengthError, RateLimitError
-from rl_conductor.types import Delta, ImagePart, ReasoningPart
+from rl_conductor.types import Delta, ReasoningPart
 
 LOOK = Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {"at": {}}})
 LOOK_CALL = {"tool_calls": [{"function": {"name": "look", "arguments": {"at": "the sky"}}}]}
@@ -115,59 +112,6 @@ class CountingRateLimiter(BaseRateLimiter):
 
     async def async_acquire(self, num_tokens: int = 0) -> None:
         self.acquired += 1
-
-
-def test_usage_is_read_from_the_response() -> None:
-    llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
-    llm.complete("Why?")
-    assert llm.trace is not None
-    used = llm.trace.usage_by_worker()["a"]
-    assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
-
-
-class ThriftyEchoLLM(EchoLLM):
-    """Reports usage with details, as OpenAI does."""
-
-    @override
-    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        details = {"prompt_tokens_details": {"cached_tokens": 9}, "completion_tokens_details": {"reasoning_tokens": 2}}
-        return CompletionResponse(
-            text="An echo.", raw={"usage": {"prompt_tokens": 11, "completion_tokens": 3, **details}}
-        )
-
-
-async def test_cached_and_reasoning_tokens_are_read_from_the_response() -> None:
-    usage = (await LLMModel(ThriftyEchoLLM()).complete(question())).usage
-    assert (usage.cached_tokens, usage.reasoning_tokens) == (9, 2)
-
-
-class SilentEchoLLM(EchoLLM):
-    """Reports no usage."""
-
-    @override
-    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        return CompletionResponse(text=super().complete(prompt, formatted, **kwargs).text)
-
-
-@pytest.mark.parametrize(("worker", "tokens"), [(EchoLLM(), 3), (SilentEchoLLM(), 0)])
-def test_a_reply_survives_a_tokenizer_that_cannot_be_downloaded(
-    worker: EchoLLM, tokens: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_: str) -> tiktoken.Encoding:
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(llama_index.core, "global_tokenizer", None)
-    monkeypatch.setattr(tiktoken, "encoding_for_model", fail)
-    llm = Conductor({"a": worker}, planner=planner(plan((0, "Go.", []))))
-    assert llm.complete("Why?").text == "An echo."
-    assert llm.trace is not None
-    assert llm.trace.usage_by_worker()["a"].output_tokens == tokens
-    assert "no network" in caplog.text
-
-
-async def test_a_price_can_be_set() -> None:
-    model = LLMModel(EchoLLM(), price=Price(input=1_000_000, output=0))
-    assert (await model.complete(question())).usage.cost == 11
 
 
 def test_errors_of_an_llm_are_not_retried_but_another_worker_takes_the_step() -> None:
@@ -419,17 +363,6 @@ async def test_the_signature_of_reasoning_is_kept_for_its_vendor() -> None:
     completion = await LLMModel(ThinkingEchoLLM()).complete(question())
     signed = [part for part in completion.message.content if isinstance(part, ReasoningPart)]
     assert signed == [ReasoningPart(text="Hm.", signature="sig"), ReasoningPart(text="", signature="sig")]
-
-
-async def test_images_of_a_conversation_are_not_fetched_to_count_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(*_: object, **__: object) -> None:
-        raise AssertionError("fetched")
-
-    monkeypatch.setattr(ImageBlock, "resolve_image", fetch)
-    request = Request(messages=(Message.user("What is it?", ImagePart(url="http://10.0.0.1/internal.png")),))
-    seeing = LLMModel(SilentEchoLLM())
-    seeing.capabilities = seeing.capabilities.model_copy(update={"images": True})
-    assert (await seeing.complete(request)).text == "An echo."
 
 
 @pytest.mark.parametrize("as_entry", [False, True])

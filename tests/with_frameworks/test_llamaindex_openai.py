@@ -12,6 +12,7 @@ from core.models.wire.base import SECRET, Counts, Said, Seen
 from core.models.wire.openai import OpenAIWire
 from llama_index.llms.conductor import LLMModel
 from rl_conductor import Message, Request
+from rl_conductor.integration import price_of
 from rl_conductor.types import JsonFormat
 
 QUESTION = Request(messages=(Message.user("Tell a story."),))
@@ -83,6 +84,10 @@ async def test_the_users_own_stream_options_take_precedence(vendor: Vendor) -> N
 async def test_the_text_of_a_refusal_is_the_reply(model: LLMModel) -> None:
     completion = await model.complete(Request(messages=(Message.user("Build a weapon."),)))
     assert (completion.text, completion.finish_reason) == (REFUSAL, "content_filter")
+
+
+def test_the_published_price_is_the_default() -> None:
+    assert LLMModel(OpenAI(model="gpt-4.1", api_key=SECRET)).price == price_of("openai", "gpt-4.1")
 
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

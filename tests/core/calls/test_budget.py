@@ -153,7 +153,7 @@ async def test_a_refusal_says_what_was_asked_what_is_left_and_what_to_write(
 
 async def test_without_a_price_a_limit_in_dollars_cannot_be_kept() -> None:
     unpriced = replace(TEN, cost=None)
-    with pytest.raises(LimitError, match="give it a price"):
+    with pytest.raises(LimitError, match="write its price in dollars"):
         await soon(Budget(Limits(usd=1)).reserve("m", unpriced))
 
     async with Budget(Limits()).reserve("m", unpriced) as reservation:

@@ -281,7 +281,9 @@ class Budget:
     def _refuse_unpriced(self, model: str, bound: UpperBound) -> None:
         if self.limits.usd is not None and bound.cost is None:
             raise LimitError(
-                f"the price of {model} is unknown, so limits.usd can't be enforced; give it a price",
+                f"the price of {model} is unknown, so limits.usd can't be enforced; write its price in dollars per "
+                'million tokens in its entry, {"model": ..., "price": {"input": 2.5, "output": 10}}, or pass '
+                "price=Price(input=2.5, output=10) to its model",
                 limit="usd",
                 needed=UNKNOWN_PRICE,
                 remaining=self.limits.usd - self.spent_in_total.usd,

@@ -219,6 +219,7 @@ class WorkerSettings(_Entry):
     """A system prompt for every call of the worker."""
     accuracy: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     latency: float | None = None
+    price: Price | None = None
     tags: frozenset[str] = frozenset()
     region: str | None = None
     sampling: Sampling = Field(default_factory=Sampling)
@@ -382,4 +383,7 @@ def worker_from(name: str, entry: Mapping[str, Any], worker_of: Callable[[str, A
         below, kind = (2, PoolFile) if is_model_name else (0, WorkerSettings)
         errors = "; ".join(map(str, field_errors(error, below=below, model=kind)))
         raise ConfigError(f"worker {name!r} is invalid: {errors}") from None
-    return settings.apply_to(worker_of(name, entry["model"])).with_tools(settings.all_tools(tools))
+    worker = worker_of(name, entry["model"])
+    if settings.price is not None:
+        worker = worker.with_price(settings.price)
+    return settings.apply_to(worker).with_tools(settings.all_tools(tools))

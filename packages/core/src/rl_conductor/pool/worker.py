@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.agents.tool_loop import ToolLoopModel
@@ -16,7 +17,7 @@ from rl_conductor.models import Model, model
 from rl_conductor.models.reasoning_reader import ReasoningMemory
 from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.trace.trace import WorkerSetup
-from rl_conductor.types import Card, Sampling
+from rl_conductor.types import Card, Price, Sampling
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
 
 CALL_TIMEOUT = 300.0
@@ -106,6 +107,20 @@ class Worker:
     def renamed(self, name: str) -> Self:
         """Returns a copy of the worker with another name, which is also its card's."""
         return replace(self, name=name, card=self.card.model_copy(update={"name": name}))
+
+    def with_price(self, price: Price) -> Self:
+        """Returns a copy of the worker whose model has this price.
+
+        Raises:
+            ConfigError: the price of the model can't be set, as that of a conductor, whose calls have their own.
+        """
+        priced_model: Any = copy(self.model)
+        try:
+            priced_model.price = price
+        except AttributeError:
+            kind = type(self.model).__name__
+            raise ConfigError(f"worker {self.name!r}: the price of a {kind} can't be set in its entry") from None
+        return replace(self, model=priced_model, card=self.card.model_copy(update={"price": price}))
 
     def with_tools(self, tools: Sequence[AnyTool]) -> Self:
         """Returns a copy of the worker whose model may call these tools.

@@ -41,6 +41,7 @@ from rl_conductor.integration import (
     is_strict_schema,
     iterate_in_thread,
     parse_finish_reason,
+    price_of,
     stream_async_or_sync,
 )
 from rl_conductor.models.base import checked, priced, require
@@ -52,6 +53,9 @@ from .messages import chat_message, core_reasoning
 
 log = logging.getLogger("llama_index.llms.conductor")
 
+PRICE_PROVIDERS = {"azure_openai": "azure", "google_genai": "google", "mistralai": "mistral", "bedrock_converse": "aws"}
+"""Vendors that LlamaIndex's packages and the price data name differently."""
+
 FINISH_REASON_FIELDS = ("finish_reason", "stop_reason", "done_reason", "stopReason", "finishReason")
 """Names of the vendors' fields: OpenAI's and Google's, Anthropic's, Ollama's, Bedrock's, Google's in JSON."""
 
@@ -60,13 +64,14 @@ class LLMModel:
     """Any LlamaIndex LLM. It keeps its own settings, except for sampling parameters that the caller sets."""
 
     def __init__(self, llm: LLM, *, price: Price | None = None) -> None:
-        """`price` is the price of its calls; `None` leaves them unpriced."""
+        """`price` is by default the current price of the vendor's model of that name, if it is known."""
         # The Conductor reports the call to LlamaIndex's callback handlers; a handler of both would count it twice.
         silent = CallbackManager()
         silent.set_handlers([])  # a new one starts with the handlers of `Settings`
         self.llm: LLM = llm.model_copy(update={"callback_manager": silent})
-        self.price = price
         metadata = llm.metadata
+        vendor = _vendor(llm)
+        self.price = price or price_of(PRICE_PROVIDERS.get(vendor, vendor), metadata.model_name)
         self.name = f"llamaindex:{metadata.model_name}"
         self.capabilities = Capabilities(
             tools=isinstance(llm, FunctionCallingLLM) and metadata.is_function_calling_model,
@@ -229,6 +234,12 @@ def _keywords(request: Request) -> dict[str, Any]:
     if isinstance(request.response_format, JsonFormat):
         keywords["response_format"] = _response_format(request.response_format)
     return keywords | ({"stop": list(sampling.stop)} if sampling.stop else {})
+
+
+def _vendor(llm: LLM) -> str:
+    """Returns the vendor as LlamaIndex's package names it, such as `google_genai`; empty for other classes."""
+    modules = [cls.__module__.split(".") for cls in type(llm).__mro__]
+    return next((parts[2] for parts in modules if parts[:2] == ["llama_index", "llms"] and len(parts) > 2), "")
 
 
 def _is_openai(llm: LLM) -> TypeGuard[Any]:

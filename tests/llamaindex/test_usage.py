@@ -1,0 +1,129 @@
+"""The usage and the price of the calls of LlamaIndex's LLMs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llama_index.core
+import pytest
+import tiktoken
+from llama_index.core.base.llms.types import CompletionResponse, ImageBlock
+from llama_index.core.llms import LLMMetadata
+from typing_extensions import override
+
+from llama_index.llms.conductor import Conductor, LLMModel
+from llamaindex.scripts import EchoLLM, plan, planner
+from rl_conductor import ConfigError, Limits, Message, Price, Request, RunError, ScriptedModel
+from rl_conductor.integration import price_of
+from rl_conductor.types import ImagePart
+
+QUESTION = Request(messages=(Message.user("Why?"),))
+
+
+def test_usage_is_read_from_the_response() -> None:
+    llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
+    llm.complete("Why?")
+    assert llm.trace is not None
+    used = llm.trace.usage_by_worker()["a"]
+    assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
+
+
+class ThriftyEchoLLM(EchoLLM):
+    """Reports usage with details, as OpenAI does."""
+
+    @override
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        details = {"prompt_tokens_details": {"cached_tokens": 9}, "completion_tokens_details": {"reasoning_tokens": 2}}
+        return CompletionResponse(
+            text="An echo.", raw={"usage": {"prompt_tokens": 11, "completion_tokens": 3, **details}}
+        )
+
+
+async def test_cached_and_reasoning_tokens_are_read_from_the_response() -> None:
+    usage = (await LLMModel(ThriftyEchoLLM()).complete(QUESTION)).usage
+    assert (usage.cached_tokens, usage.reasoning_tokens) == (9, 2)
+
+
+class SilentEchoLLM(EchoLLM):
+    """Reports no usage."""
+
+    @override
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text=super().complete(prompt, formatted, **kwargs).text)
+
+
+@pytest.mark.parametrize(("worker", "tokens"), [(EchoLLM(), 3), (SilentEchoLLM(), 0)])
+def test_a_reply_survives_a_tokenizer_that_cannot_be_downloaded(
+    worker: EchoLLM, tokens: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: str) -> tiktoken.Encoding:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(llama_index.core, "global_tokenizer", None)
+    monkeypatch.setattr(tiktoken, "encoding_for_model", fail)
+    llm = Conductor({"a": worker}, planner=planner(plan((0, "Go.", []))))
+    assert llm.complete("Why?").text == "An echo."
+    assert llm.trace is not None
+    assert llm.trace.usage_by_worker()["a"].output_tokens == tokens
+    assert "no network" in caplog.text
+
+
+async def test_a_price_can_be_set() -> None:
+    model = LLMModel(EchoLLM(), price=Price(input=1_000_000, output=0))
+    assert (await model.complete(QUESTION)).usage.cost == 11
+
+
+class MistralEchoLLM(EchoLLM):
+    """A model of a vendor's package."""
+
+    __module__ = "llama_index.llms.mistralai.base"
+
+    @property
+    @override
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(model_name="mistral-large-latest")
+
+
+class EnhancedMistralEchoLLM(MistralEchoLLM):
+    """A user's subclass of it."""
+
+
+@pytest.mark.parametrize("kind", [MistralEchoLLM, EnhancedMistralEchoLLM])
+def test_the_published_price_of_a_vendors_model_is_the_default(kind: type[EchoLLM]) -> None:
+    known = price_of("mistral", "mistral-large-latest")
+    assert known is not None
+    assert LLMModel(kind()).price == known
+    assert LLMModel(EchoLLM()).price is None
+
+
+def test_limits_in_dollars_work_if_the_entry_of_an_llm_has_a_price() -> None:
+    worker = {"model": EchoLLM(), "price": {"input": "2.5", "output": 10}}
+    llm = Conductor({"a": worker}, planner=planner(plan((0, "Go.", []))), limits=Limits(usd=1))
+    raw: Any = llm.complete("Why?").raw
+    assert raw["usage"]["cost"] == "0.0000575"
+    assert llm.conductor.pool["a"].card.price == Price(input="2.5", output=10)
+
+
+def test_the_error_for_an_unknown_price_says_where_to_write_it() -> None:
+    llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))), limits=Limits(usd=1))
+    with pytest.raises(RunError, match="write its price in dollars per million tokens in its entry"):
+        llm.complete("Why?")
+
+
+def test_a_wrong_price_in_an_entry_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"worker 'a' is invalid: price\.input"):
+        Conductor({"a": {"model": EchoLLM(), "price": {"input": "cheap", "output": 1}}})
+    nested = Conductor({"a": ScriptedModel("Hi.")})
+    with pytest.raises(ConfigError, match="worker 'a': the price of a NestedConductorModel can't be set in its entry"):
+        Conductor({"a": {"model": nested, "price": {"input": 1, "output": 1}}})
+
+
+async def test_images_of_a_conversation_are_not_fetched_to_count_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*_: object, **__: object) -> None:
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr(ImageBlock, "resolve_image", fetch)
+    request = Request(messages=(Message.user("What is it?", ImagePart(url="http://10.0.0.1/internal.png")),))
+    seeing = LLMModel(SilentEchoLLM())
+    seeing.capabilities = seeing.capabilities.model_copy(update={"images": True})
+    assert (await seeing.complete(request)).text == "An echo."
