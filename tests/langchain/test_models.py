@@ -133,6 +133,14 @@ async def test_json_is_the_text_of_the_reply(chat: Any, schema: Any, text: str) 
     assert completion == await model.complete(request)
 
 
+async def test_streamed_json_counts_tokens_of_a_server_that_repeats_the_role_in_each_chunk(chat: Any) -> None:
+    request = HELLO.model_copy(update={"response_format": JsonFormat(name="place", json_schema=SCHEMA)})
+    _, completion = await collected(ChatModel(chat("repeating")), request)
+    usage = completion.usage
+    assert (usage.input_tokens, usage.cached_tokens) == (COUNTS.input, COUNTS.cached)
+    assert (usage.output_tokens, usage.reasoning_tokens) == (COUNTS.output, COUNTS.reasoning)
+
+
 @pytest.mark.parametrize(("schema", "reply_text"), [(None, "no JSON"), (SCHEMA, "no JSON")])
 async def test_a_reply_without_the_requested_json_is_retryable(schema: Any, reply_text: str, chat: Any) -> None:
     model = ChatModel(hello(reply_text), capabilities=ChatModel(chat()).capabilities)

@@ -14,6 +14,7 @@ from core.models.wire.openai import OpenAIWire
 COUNTS = Counts(input=100, cached=40, output=30, reasoning=20)
 REFUSAL = "I can't help with that."
 TRUNCATED_JSON = '{"city": "U'
+REPEATED_ROLE = ('"delta": {"content"', '"delta": {"role": "assistant", "content"')
 PLAN = {
     "reasoning": "One drafts, one answers.",
     "steps": [
@@ -45,8 +46,11 @@ class Vendor(OpenAIWire):
         return completion
 
     def events(self, seen: Seen, said: Said) -> list[str]:
-        """Its chunks."""
-        return super().events(seen, _reply(seen))
+        """Its chunks; of the model `repeating` each with the role."""
+        events = super().events(seen, _reply(seen))
+        if seen.scenario == "repeating":  # as Ollama does
+            return [event.replace(*REPEATED_ROLE) for event in events]
+        return events
 
 
 class AnthropicVendor(AnthropicWire):

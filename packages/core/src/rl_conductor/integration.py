@@ -26,7 +26,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import parse_retry_after
-from rl_conductor.models.openai.wire import is_strict_schema, refusal
+from rl_conductor.models.openai.wire import TokenCounts, is_strict_schema, refusal
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
@@ -42,6 +42,7 @@ __all__ = [
     "FieldError",
     "LearnedSource",
     "Reservation",
+    "TokenCounts",
     "WorkerEntry",
     "call_async_or_sync",
     "callback_to_async_iterator",

@@ -17,10 +17,10 @@ from langchain_core.tracers.context import register_configure_hook
 from pydantic_core import to_json
 from typing_extensions import override
 
-from langchain_conductor.messages import PROVIDER, core_messages, core_usage
+from langchain_conductor.messages import PROVIDER, core_messages
+from langchain_conductor.models.replies import reply_usage
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.integration import Reservation, current_scope
-from rl_conductor.models.base import priced
 from rl_conductor.types import Message, Price, Request, Sampling
 from rl_conductor.workflow.limits import upper_bound
 
@@ -82,8 +82,7 @@ class BudgetCallback(BaseCallbackHandler):
             return
         for generation in (item for candidates in response.generations for item in candidates):
             if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
-                usage = generation.message.usage_metadata
-                reservation.commit(priced(core_usage(usage), self._price if usage else None))
+                reservation.commit(reply_usage(generation.message, self._price))
         reservation.budget.release(reservation)
 
     @override

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langchain_conductor.messages import core_message, core_usage
 from rl_conductor.errors import BadResponseError
-from rl_conductor.integration import parse_finish_reason
+from rl_conductor.integration import TokenCounts, parse_finish_reason
 from rl_conductor.models.base import priced
 from rl_conductor.types import Completion, FinishReason, Price, TextPart, Usage
 
@@ -20,6 +20,8 @@ REFUSAL_DETAILS = "stop_details"
 
 FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 """Where vendors' packages store why a reply ended; OpenAI's Responses API has a `status` instead."""
+OPENAI_USAGE = "token_usage"
+"""The key of OpenAI's token counts, which stand only there if a server repeats the role in each chunk of JSON."""
 PROVIDERS_WITH_REASON = ("openai", "anthropic")
 
 
@@ -46,8 +48,12 @@ def core_completion(message: AIMessage, *, model: str, price: Price | None) -> C
 
 def reply_usage(message: AIMessage, price: Price | None) -> Usage:
     """Converts the token counts of a reply, with its cost if they and the price are known."""
-    usage = priced(core_usage(message.usage_metadata), price if message.usage_metadata else None)
     counts = cast("Mapping[str, Any]", message.usage_metadata or {})
+    reported = message.response_metadata.get(OPENAI_USAGE)
+    if not counts and isinstance(reported, Mapping):
+        usage = priced(TokenCounts.model_validate(reported).to_usage(), price)
+    else:
+        usage = priced(core_usage(message.usage_metadata), price if counts else None)
     is_cached = counts.get("total_cost") == 0  # as LangChain's caches mark a hit
     return usage.model_copy(update={"cached_calls": usage.calls}) if is_cached else usage
 

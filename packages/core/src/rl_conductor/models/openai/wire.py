@@ -246,13 +246,16 @@ class _OutputDetails(BaseModel):
     reasoning_tokens: Count = None
 
 
-class _Usage(BaseModel):
+class TokenCounts(BaseModel):
+    """The `usage` of a reply."""
+
     prompt_tokens: Count = None
     completion_tokens: Count = None
     prompt_tokens_details: _InputDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
 
     def to_usage(self) -> Usage:
+        """Converts the counts; calls and cost stay 0."""
         input_tokens, output_tokens = self.prompt_tokens or 0, self.completion_tokens or 0
         cached = self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
         reasoning_tokens = self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
@@ -269,7 +272,7 @@ class _Frame(BaseModel):
 
     model: str | None = None
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: TokenCounts | None = None
     error: Any = None
     """Error that a gateway sends instead of choices after a status of 200."""
 
