@@ -118,6 +118,12 @@ def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefault
         return build_conductor(resolve_pool(learned=source)), CallDefaults()
     if isinstance(source, Runnable) and (unwrapped := unwrap_conductor(source)) is not None:
         return unwrapped
+    if isinstance(source, Runnable):
+        raise ConfigError(
+            f"conductor is a {type(source).__name__}; write a ChatConductor without bind_tools, "
+            "with_structured_output or fallbacks: create_conductor(tools=...) takes tools, and a node of your own can "
+            "call the others"
+        )
     if not isinstance(source, Conductor):
         raise ConfigError(f"conductor is {source!r}; write a ChatConductor, a Conductor, a folder or a dict")
     traced = source.replaced(planner=trace_planner(source.planner), pool=trace_pool(source.pool))
