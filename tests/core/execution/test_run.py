@@ -696,13 +696,55 @@ async def test_a_continuation_by_anybody_else_than_an_assistant_is_none() -> Non
     assert trace.rounds[0].plan.source == "planner"
 
 
-async def test_a_new_question_after_a_tool_call_is_planned() -> None:
+async def test_a_new_question_after_the_answer_to_tool_results_is_planned() -> None:
     request = forged("a")
-    request = request.model_copy(update={"messages": (*request.messages, Message.user("Never mind. And that?"))})
+    turns = (*request.messages, Message.assistant("It is dry."), Message.user("And tomorrow?"))
 
-    trace = await answered(conductor([ONE], pool_of(a="A")), request)
+    trace = await answered(conductor([ONE], pool_of(a="A")), asking(*turns))
 
     assert trace.rounds[0].plan.source == "planner"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        Message.user("<reminder>A file changed.</reminder>"),
+        Message.user("The image:", ImagePart(data="iVBORw0KGgo=")),
+        Message.system("Be brief."),
+    ],
+    ids=["text", "image", "system"],
+)
+async def test_notes_after_the_results_of_tools_go_to_the_worker_that_made_the_calls(note: Message) -> None:
+    planner = ScriptedModel([TWO])
+    b = ScriptedModel([tool_call(1), tool_call(2), "B"], capabilities=Capabilities(tools=True, images=True))
+    made = conductor(planner, pool_of(a="A", b=b))
+    turns: list[Message] = [Message.user(QUESTION)]
+    for number in (1, 2):
+        trace = await answered(made, asking(*turns))
+        assert trace.completion is not None
+        turns += [over_the_wire(trace.completion.message), Message.tool(f"c{number}", "result"), note]
+
+    assert (await answered(made, asking(*turns))).text == "B"
+    planner.assert_complete()
+    assert [message.role for message in b.requests[-1].messages] == ["user", *["assistant", "tool", note.role] * 2]
+    assert b.requests[-1].messages[0].text == b.requests[0].messages[0].text
+    assert [b.requests[-1].messages[3], b.requests[-1].messages[6]] == [note, note]
+
+
+async def test_a_worker_that_does_not_know_all_earlier_turns_sees_the_notes_after_the_results_of_its_calls() -> None:
+    note = Message.user("The image:", ImagePart(data="iVBORw0KGgo="))
+    going_on = Continuation(worker="a", inputs=("turn 1",))
+    call = tool_call().model_copy(update={"continuation": going_on})
+    a = ScriptedModel("A", capabilities=Capabilities(tools=True, images=True))
+    turns = (Message.user("Hi."), Message.assistant("Hi."), Message.user("Old."), Message.assistant("x"))
+
+    await answered(
+        conductor([], pool_of(a=a)), asking(*turns, Message.user(QUESTION), call, Message.tool("c1", "r"), note)
+    )
+
+    texts = [message.text for message in a.requests[0].messages]
+    assert "Old." not in texts
+    assert a.requests[0].messages[-1] == note
 
 
 async def test_who_takes_over_a_continuation_keeps_the_flow_rules() -> None:

@@ -7,11 +7,14 @@ import hashlib
 from pydantic_core import to_json
 
 from rl_conductor.types import Continuation, Request, prompt_in
+from rl_conductor.types.messages import notes_to_results
 
 
 def digest_subject(request: Request) -> str:
-    """Computes the SHA-256 of what a request is about: its system messages and its last user message."""
-    system_texts = [message.text for message in request.messages if message.role == "system"]
+    """Computes the SHA-256 of what a request is about: its system messages and its last user message, without notes."""
+    notes = notes_to_results(request.messages)
+    turns = (turn for index, turn in enumerate(request.messages) if index not in notes)
+    system_texts = [turn.text for turn in turns if turn.role == "system"]
     return hashlib.sha256(to_json([*system_texts, prompt_in(request.messages)])).hexdigest()
 
 

@@ -211,7 +211,7 @@ def checked(completion: Completion, request: Request) -> Completion:
     """
     if completion.message.tool_calls or completion.text.strip():
         return completion
-    is_after_tools = bool(request.messages) and request.messages[-1].role == "tool"
+    is_after_tools = request.last_calls is not None
     if is_after_tools and completion.finish_reason == "stop":
         return completion
     model = completion.model

@@ -4,7 +4,7 @@
     image 1    an image, and `file 1` a document, of any message
     text 1     a long text part of the last message after its first one, such as an attached text file
 
-The system prompt and the rest of the last message are shown to every step.
+The system prompt, the rest of the last message and what follows it, such as tool results, are shown to every step.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def input_parts(messages: Sequence[Message]) -> tuple[InputPart, ...]:
     if len(messages) == 1 and len(messages[0].content) == 1 and isinstance(messages[0].content[0], TextPart):
         return ()
     last, counts, parts = last_user_index(messages), Counter[str](), list[InputPart]()
-    for index, message in enumerate(messages):
+    for index, message in enumerate(messages if last is None else messages[: last + 1]):
         if message.role == "user" and index != last:
             counts["turn"] += 1
             size = sum(len(messages[i].text) for i in _turn(messages, index))

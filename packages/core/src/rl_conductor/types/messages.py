@@ -82,7 +82,8 @@ class Continuation(Value):
     inputs: Names | None = Field(default=None, exclude_if=lambda inputs: inputs is None)
     """The user's earlier turns and attachments that the worker saw; `None` means all of them."""
     subject: str | None = Field(default=None, exclude_if=lambda subject: subject is None)
-    """SHA-256 of the system messages and the last user message of the request; `None` when not recorded."""
+    """SHA-256 of the system messages and the last user message of the request, without notes to tool results; `None`
+    when not recorded."""
 
 
 def _as_parts(content: Any) -> Any:
@@ -145,8 +146,24 @@ class Message(Value):
 
 
 def last_user_index(conversation: Sequence[Message]) -> int | None:
-    """Returns the index of the last user message, if there is one."""
-    return next((index for index in reversed(range(len(conversation))) if conversation[index].role == "user"), None)
+    """Returns the index of the last user message, if there is one; notes count only if there is nothing else."""
+    notes = notes_to_results(conversation)
+    indices = [index for index, message in enumerate(conversation) if message.role == "user"]
+    return next((index for index in reversed(indices) if index not in notes), indices[-1] if indices else None)
+
+
+def notes_to_results(conversation: Sequence[Message]) -> frozenset[int]:
+    """Returns the indices of messages of the user and the system that follow tool results in the same turn.
+
+    Clients add reminders, or images that a tool returned, in this way: they are no new questions.
+    """
+    notes, after_results = set[int](), False
+    for index, message in enumerate(conversation):
+        if message.role in ("assistant", "tool"):
+            after_results = message.role == "tool"
+        elif after_results:
+            notes.add(index)
+    return frozenset(notes)
 
 
 def prompt_in(conversation: Sequence[Message]) -> str:

@@ -91,8 +91,16 @@ class Request(Value):
         return tuple(name for name, is_needed in needs.items() if is_needed)
 
     @property
+    def last_calls(self) -> int | None:
+        """The index of the assistant message whose tool results end this request, except for notes after them.
+
+        Notes are messages of the user or the system in the same turn, such as images that a tool returned.
+        """
+        last = next((i for i in reversed(range(len(self.messages))) if self.messages[i].role == "assistant"), None)
+        has_results = any(message.role == "tool" for message in self.messages[(last or 0) + 1 :])
+        return last if has_results else None
+
+    @property
     def continuation(self) -> Continuation | None:
         """The continuation of the last assistant message, if this request contains its tool results."""
-        previous = [message for message in self.messages if message.role != "tool"]
-        has_results = bool(self.messages) and self.messages[-1].role == "tool"
-        return previous[-1].continuation if has_results and previous and previous[-1].role == "assistant" else None
+        return None if self.last_calls is None else self.messages[self.last_calls].continuation

@@ -26,9 +26,8 @@ def tool_calls_of(trace: Trace, prefix: str) -> list[ToolCall]:
 
 async def restore_context(request: Request, store: Store, *, key: str) -> Request:
     """Adds the context of the run that made the last tool calls, if `request` ends with their results."""
-    messages = list(request.messages)
-    last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role != "tool"), None)
-    if last is None or last == len(messages) - 1 or messages[last].role != "assistant":
+    messages, last = list(request.messages), request.last_calls
+    if last is None:
         return request
     run = _run_of(messages[last])
     trace = await store.get_trace(run, key=key) if run else None

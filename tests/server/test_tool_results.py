@@ -1,0 +1,87 @@
+"""Results of tool calls with which a client sends more: reminders, images that a tool returned, instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rl_conductor.models.base import Capabilities
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import Message, ToolCall
+from server.conftest import TWO_STEPS, Serve
+
+CALL = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")])
+ASKED = {"role": "user", "content": "Look."}
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+CAN = Capabilities(tools=True, images=True)
+
+
+def chat(note: dict[str, Any]) -> Callable[..., dict[str, Any]]:
+    tools = [{"type": "function", "function": {"name": "look"}}]
+
+    def body(first: dict[str, Any] | None = None) -> dict[str, Any]:
+        if first is None:
+            return {"messages": [ASKED], "tools": tools}
+        message = first["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "A cat."}
+        return {"messages": [ASKED, message, result, note], "tools": tools}
+
+    return body
+
+
+def messages(note: dict[str, Any]) -> Callable[..., dict[str, Any]]:
+    options = {"max_tokens": 100, "tools": [{"name": "look", "input_schema": {"type": "object"}}]}
+
+    def body(first: dict[str, Any] | None = None) -> dict[str, Any]:
+        if first is None:
+            return {"messages": [ASKED], **options}
+        result = {"type": "tool_result", "tool_use_id": first["content"][0]["id"], "content": "A cat."}
+        called = {"role": "assistant", "content": first["content"]}
+        return {"messages": [ASKED, called, {"role": "user", "content": [result, note]}], **options}
+
+    return body
+
+
+def responses(note: dict[str, Any]) -> Callable[..., dict[str, Any]]:
+    tools = [{"type": "function", "name": "look"}]
+
+    def body(first: dict[str, Any] | None = None) -> dict[str, Any]:
+        if first is None:
+            return {"input": "Look.", "tools": tools}
+        result = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "A cat."}
+        return {"previous_response_id": first["id"], "input": [result, note], "tools": tools}
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "role"),
+    [
+        ("chat/completions", chat({"role": "user", "content": "A file changed."}), "user"),
+        ("chat/completions", chat({"role": "developer", "content": "Be brief."}), "system"),
+        (
+            "chat/completions",
+            chat({"role": "user", "content": [{"type": "image_url", "image_url": {"url": PIXEL}}]}),
+            "user",
+        ),
+        ("messages", messages({"type": "text", "text": "<system-reminder>A file changed.</system-reminder>"}), "user"),
+        ("responses", responses({"role": "user", "content": "By the way, be brief."}), "user"),
+        ("responses", responses({"role": "developer", "content": "Be brief."}), "system"),
+    ],
+)
+async def test_notes_after_the_results_of_tools_go_to_the_worker_that_made_the_calls(
+    serve: Serve, path: str, body: Callable[..., dict[str, Any]], role: str
+) -> None:
+    planner, b = ScriptedModel([TWO_STEPS]), ScriptedModel([CALL, "It is a cat."], capabilities=CAN)
+    at = await serve({"a": ScriptedModel(["a draft"]), "b": b}, planner)
+    first = await at.http.post(f"/v1/{path}", json={"model": "conductor-mini", **body()})
+    second = await at.http.post(f"/v1/{path}", json={"model": "conductor-mini", **body(first.json())})
+
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert "It is a cat." in second.text
+    planner.assert_complete()
+    opening, *rest = b.requests[1].messages
+    assert "a draft" in opening.text
+    assert [message.role for message in rest] == ["assistant", "tool", role]
