@@ -148,7 +148,7 @@ class ToolEntry(Block):
     eager_input_streaming: bool | None = None
 
     def tool(self) -> Tool:
-        return Tool(name=self.name, description=self.description, parameters=self.input_schema)
+        return Tool(name=self.name, description=self.description, parameters=self.input_schema, strict=self.strict)
 
 
 class ToolChoice(Body):
@@ -227,8 +227,6 @@ class MessagesBody(Body):
             yield "thinking"
         if self.output_config.effort in NEAREST_EFFORTS:
             yield "output_config.effort"
-        if any(tool.strict for tool in self.tools):
-            yield "tools.strict"
         blocks: list[object] = [*self.tools, *(() if isinstance(self.system, str) else self.system)]
         for turn in self.messages:
             blocks += () if isinstance(turn.content, str) else turn.content

@@ -193,7 +193,7 @@ class ToolEntry(Body):
     def tool(self) -> Tool:
         function = self.function
         parameters = {} if function.parameters is None else {"parameters": function.parameters}
-        return Tool(name=function.name, description=function.description or "", **parameters)
+        return Tool(name=function.name, description=function.description or "", strict=function.strict, **parameters)
 
 
 class FunctionName(Body):
@@ -314,9 +314,8 @@ class ChatBody(Body):
 
     def _ignored(self) -> tuple[str, ...]:
         hints = [name for name in HINTS if getattr(self, name) is not None]
-        strict = ["tools.strict"] if any(tool.function.strict for tool in self.tools or ()) else []
         effort = ["reasoning_effort"] if self.reasoning_effort in NEAREST_EFFORTS else []
-        return (*hints, *strict, *effort)
+        return (*hints, *effort)
 
     def _request(self) -> Request:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop or ()

@@ -242,7 +242,7 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
         "tool_choice": choice if choice in ("auto", "none", "required") else function_choice,
         "tools": [
             {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters}
-            | {"strict": False}
+            | {"strict": bool(tool.strict)}
             for tool in request.tools
         ],
         "store": parsed.keep,

@@ -170,7 +170,7 @@ class ToolEntry(Body):
 
     def tool(self) -> Tool:
         parameters = {} if self.parameters is None else {"parameters": self.parameters}
-        return Tool(name=self.name, description=self.description or "", **parameters)
+        return Tool(name=self.name, description=self.description or "", strict=self.strict, **parameters)
 
 
 class Choice(Body):
@@ -317,8 +317,6 @@ class ResponsesBody(Body):
             yield "reasoning.summary"
         if self.reasoning and self.reasoning.effort in NEAREST_EFFORTS:
             yield "reasoning.effort"
-        if any(tool.strict for tool in self.tools):
-            yield "tools.strict"
 
     def _request(self) -> Request:
         messages = tuple(to_messages(self.items))

@@ -1,4 +1,4 @@
-"""Results of tool calls with which a client sends more: reminders, images that a tool returned, instructions."""
+"""Tools in all three APIs: what of them reaches the worker, and what a client sends with their results."""
 
 from __future__ import annotations
 
@@ -85,3 +85,21 @@ async def test_notes_after_the_results_of_tools_go_to_the_worker_that_made_the_c
     opening, *rest = b.requests[1].messages
     assert "a draft" in opening.text
     assert [message.role for message in rest] == ["assistant", "tool", role]
+
+
+STRICT: dict[str, Any] = {"name": "look", "strict": True}
+BODIES: dict[str, dict[str, Any]] = {
+    "chat/completions": {"messages": [ASKED], "tools": [{"type": "function", "function": STRICT}]},
+    "messages": {"messages": [ASKED], "max_tokens": 100, "tools": [STRICT | {"input_schema": {"type": "object"}}]},
+    "responses": {"input": "Look.", "tools": [STRICT | {"type": "function"}]},
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_the_vendor_has_to_enforce_the_schema_of_a_strict_tool(serve: Serve, path: str) -> None:
+    a = ScriptedModel("A cat.")
+    at = await serve({"a": a})
+    answered = await at.http.post(f"/v1/{path}", json={"model": "conductor-mini", **BODIES[path]})
+    assert [tool.strict for tool in a.requests[0].tools] == [True]
+    assert "x-conductor-ignored" not in answered.headers
+    assert path != "responses" or answered.json()["tools"][0]["strict"] is True
