@@ -412,12 +412,17 @@ def test_structured_output_that_no_worker_supports_is_refused_at_once(method: An
 
 
 def test_an_answer_that_does_not_parse_is_an_error_or_data() -> None:
-    chat = conducting("Oslo!")
-    with pytest.raises(ValueError, match="Invalid json output"):
-        chat.with_structured_output(Place).invoke("Where?")
-    result = chat.with_structured_output(Place, include_raw=True).invoke("Where?")
-    assert (result["raw"].text, result["parsed"]) == ("Oslo!", None)
-    assert "Invalid json output" in str(result["parsing_error"])
+    chat = conducting('{"town": "Oslo"}')
+    with pytest.raises(OutputParserException, match="Failed to parse Place"):
+        chat.with_structured_output(Place, strict=False).invoke("Where?")
+    result = chat.with_structured_output(Place, strict=False, include_raw=True).invoke("Where?")
+    assert (result["raw"].text, result["parsed"]) == ('{"town": "Oslo"}', None)
+    assert "Failed to parse Place" in str(result["parsing_error"])
+
+
+def test_an_answer_that_is_no_json_is_no_answer() -> None:
+    with pytest.raises(RunError, match="the reply is not JSON"):
+        conducting("Oslo!").with_structured_output(Place).invoke("Where?")
 
 
 @pytest.mark.parametrize("schema", [PlaceDict, Place], ids=["dict", "pydantic"])

@@ -624,6 +624,14 @@ async def test_the_results_of_tool_calls_are_planned_anew_if_they_are_for_anothe
     planner.assert_complete()
 
 
+async def test_another_worker_answers_if_a_reply_is_not_in_the_format_that_the_caller_requires() -> None:
+    request = Request(messages=(Message.user(QUESTION),), response_format=JsonFormat())
+    trace = await answered(conductor([ONE], pool_of(a="Sure! Here it is.", b='{"x": 1}'), retries=0), request)
+    failed_call = next(call for call in trace.calls() if call.worker == "a")
+    assert (trace.text, failed_call.outcome) == ('{"x": 1}', "error")
+    assert "the reply is not JSON" in (failed_call.error or "")
+
+
 async def test_a_listener_that_cancels_the_run_before_its_call_ends_it() -> None:
     model = Gated("A", lambda _: asyncio.sleep(0.01))
 
@@ -914,12 +922,12 @@ async def test_what_only_the_answer_needs_keeps_nobody_from_the_steps_before_it(
     """A worker without tools may still prepare the answer of one that has them."""
     request = asking() if form == "tools" else Request(messages=(Message.user("x"),), response_format=JsonFormat())
     plain = ScriptedModel("notes", capabilities=ALL.model_copy(update={form: False}))
-    able = ScriptedModel("B")
+    able = ScriptedModel('{"x": 1}')
     planner = ScriptedModel([plan((1, "x", []), (0, "y", ["all"])), TWO])
 
     trace = await answered(conductor(planner, pool_of(a=plain, b=able)), request)
 
-    assert (trace.text, len(plain.requests)) == ("B", 1)
+    assert (trace.text, len(plain.requests)) == ('{"x": 1}', 1)
     assert "last step must be done by 'b'" in trace.rounds[0].plan.errors[0]
     assert "by model 1." in planner.requests[0].messages[0].text
     assert (plain.requests[0].tools, plain.requests[0].response_format) == ((), None)

@@ -28,6 +28,7 @@ from rl_conductor.models.base import Model, checked, priced
 from rl_conductor.models.reasoning_reader import ReasoningMemory, ReasoningReader
 from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.models.reply_chars import ReplySize, max_reply_chars
+from rl_conductor.models.reply_format import check_format
 from rl_conductor.trace.trace import Charge
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 from rl_conductor.workflow.limits import min_input_tokens, upper_bound
@@ -45,6 +46,7 @@ class Attempt:
     reasoning: ReasoningMemory | None
     deadline: float | None
     on_start: Callable[[], object] | None
+    checks_format: bool
     reached_model: bool = field(default=False, init=False)
     """Whether it got its slot and reservation, so that the model was called."""
     usage: Usage | None = field(default=None, init=False)
@@ -154,7 +156,8 @@ class Attempt:
         if usage is not completion.usage:
             completion = completion.model_copy(update={"usage": usage})
         # A caller with tools answers a call of one that it did not offer with an error, which the model can read.
-        return checked(completion if self.request.tools else _without_tool_calls(completion), self.request)
+        completion = checked(completion if self.request.tools else _without_tool_calls(completion), self.request)
+        return check_format(completion, self.request) if self.checks_format else completion
 
     def _commit(self, usage: Usage, reservation: Reservation | None) -> Usage:
         """Charges the usage of a reply, and returns it with a price."""

@@ -58,6 +58,8 @@ class ModelCall:
     in the text."""
     deadline: float | None = None
     """Seconds since the run began after which the call is given up; the run's own deadline holds as well."""
+    checks_format: bool = False
+    """Whether a reply without the format or the tool call that the request requires is a failure."""
     attempts: int = field(default=0, init=False)
     has_streamed: bool = field(default=False, init=False)
     """Whether a piece of the answer was passed on to `on_text`."""
@@ -119,6 +121,7 @@ class ModelCall:
             reasoning=self.reasoning,
             deadline=self.deadline,
             on_start=self.on_attempt and partial(self.on_attempt, self.attempts),
+            checks_format=self.checks_format,
         )
         started = self.run.elapsed()
         try:

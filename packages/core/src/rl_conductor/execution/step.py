@@ -301,6 +301,7 @@ class StepRun:
             on_attempt=emit_start if self.round.run.has_listener else None,
             on_text=self._emit_text if self._streams else None,
             reasoning=worker.reasoning,
+            checks_format=True,
         )
 
     def _emit_text(self, text: str) -> None:

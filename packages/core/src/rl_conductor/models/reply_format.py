@@ -1,0 +1,56 @@
+"""Checks that a reply has the format and the tool call that its request requires: not every vendor enforces them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import from_json
+
+from rl_conductor.errors import BadResponseError
+from rl_conductor.types import Completion, JsonFormat, Request
+
+
+def check_format(completion: Completion, request: Request) -> Completion:
+    """Returns `completion` if it has the format, or the tool call, that `request` requires.
+
+    A reply that was cut off or filtered is returned as it is, because its `finish_reason` says so.
+
+    Raises:
+        BadResponseError: it is not JSON, violates a strict schema, or lacks the tool call.
+    """
+    if completion.finish_reason in ("length", "content_filter"):
+        return completion
+    why = _missing_call(completion, request) or _wrong_format(completion, request)
+    if why is not None:
+        raise BadResponseError(f"{completion.model}: {why}", model=completion.model, usage=completion.usage)
+    return completion
+
+
+def _missing_call(completion: Completion, request: Request) -> str | None:
+    choice, called = request.tool_choice, [call.name for call in completion.message.tool_calls]
+    if not request.tools or choice in ("auto", "none"):
+        return None
+    is_met = bool(called) if choice == "required" else choice in called
+    return None if is_met else f"the reply has no call of a tool, which tool_choice {choice!r} requires"
+
+
+def _wrong_format(completion: Completion, request: Request) -> str | None:
+    form = request.response_format
+    if not isinstance(form, JsonFormat) or completion.message.tool_calls:
+        return None
+    try:
+        value = from_json(completion.text)
+    except ValueError as error:
+        return f"the reply is not JSON: {error}"
+    if form.json_schema is None:
+        return None if isinstance(value, dict) else "the reply is JSON, but no object"
+    why = _violation(value, form.json_schema, strict=form.strict)
+    return why and f"the reply does not match the JSON schema: {why}"
+
+
+def _violation(value: Any, schema: dict[str, Any], *, strict: bool | None) -> str | None:
+    from rl_conductor.models.json_schema import schema_violation  # slow to import  # noqa: PLC0415
+    from rl_conductor.models.openai.wire import is_strict_schema  # slow to import  # noqa: PLC0415
+
+    is_strict = is_strict_schema(schema) if strict is None else strict
+    return schema_violation(value, schema) if is_strict else None

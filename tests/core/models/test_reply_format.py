@@ -1,0 +1,79 @@
+"""Replies without the format or the tool call that their request requires."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_conductor.errors import BadResponseError
+from rl_conductor.models.reply_format import check_format
+from rl_conductor.types import Completion, FinishReason, JsonFormat, Message, Request, Tool, ToolCall
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "day": {"type": "integer"}},
+    "required": ["name", "day"],
+    "additionalProperties": False,
+}
+FORM = JsonFormat(json_schema=SCHEMA)
+CALL = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")])
+
+
+def check(reply: str | Message, finish_reason: FinishReason = "stop", **request: Any) -> None:
+    message = Message.assistant(reply) if isinstance(reply, str) else reply
+    completion = Completion(message=message, finish_reason=finish_reason, model="m")
+    assert check_format(completion, Request(messages=(Message.user("Go."),), **request)) is completion
+
+
+@pytest.mark.parametrize(
+    ("reply", "form", "why"),
+    [
+        ("Sure! Here it is.", FORM, "the reply is not JSON"),
+        ("Sure! Here it is.", JsonFormat(), "the reply is not JSON"),
+        ("[1]", JsonFormat(), "the reply is JSON, but no object"),
+        ('{"name": 5, "day": 1}', FORM, r"5 is not of type 'string' \(at \$.name\)"),
+        ('{"name": "x", "day": 1, "extra": 0}', FORM, "Additional properties are not allowed"),
+        ("{}", JsonFormat(json_schema={"required": ["name"]}, strict=True), "'name' is a required property"),
+    ],
+)
+def test_a_reply_in_another_format_is_an_error(reply: str, form: JsonFormat, why: str) -> None:
+    with pytest.raises(BadResponseError, match=why):
+        check(reply, response_format=form)
+
+
+@pytest.mark.parametrize("choice", ["required", "look"])
+def test_a_reply_without_a_required_call_is_an_error(choice: str) -> None:
+    with pytest.raises(BadResponseError, match="has no call of a tool"):
+        check("No.", tools=(Tool(name="look"),), tool_choice=choice)
+
+
+def test_a_call_of_another_tool_than_the_required_one_is_an_error() -> None:
+    with pytest.raises(BadResponseError, match="tool_choice 'other'"):
+        check(CALL, tools=(Tool(name="look"), Tool(name="other")), tool_choice="other")
+
+
+def test_replies_in_the_format_and_those_that_were_cut_off_are_returned() -> None:
+    check('{"name": "x", "day": 1}', response_format=FORM)
+    check('{"name": 5}', response_format=JsonFormat(json_schema={"type": "object"}, strict=False))
+    check('{"na', "length", response_format=FORM)
+    check(CALL, response_format=FORM, tools=(Tool(name="look"),), tool_choice="look")
+
+
+DOUBLED: Any = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "objekt"},
+        {"properties": 5},
+        {"$ref": "#"},
+        {"$ref": "http://127.0.0.1:9/schema"},
+        {"$ref": "#/$defs/a0", "$defs": DOUBLED | {"a40": {"type": "string"}}},
+        {"patternProperties": {"(a+)+$": {}}, "additionalProperties": False},
+    ],
+    ids=["type", "properties", "endless", "remote", "exponential", "regular expression"],
+)
+def test_a_schema_that_cannot_be_checked_soon_is_not_checked(schema: dict[str, Any]) -> None:
+    check('{"' + "a" * 40 + '!": 1}', response_format=JsonFormat(json_schema=schema, strict=True))
