@@ -103,3 +103,40 @@ async def test_the_vendor_has_to_enforce_the_schema_of_a_strict_tool(serve: Serv
     assert [tool.strict for tool in a.requests[0].tools] == [True]
     assert "x-conductor-ignored" not in answered.headers
     assert path != "responses" or answered.json()["tools"][0]["strict"] is True
+
+
+TOOL_CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CALLED = {"role": "assistant", "tool_calls": [TOOL_CALL, TOOL_CALL | {"id": "c2"}]}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "A cat."}
+USED = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]}
+ITEM = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        ("chat/completions", {"messages": [ASKED, RESULT]}, "'c1'"),
+        ("chat/completions", {"messages": [ASKED, CALLED, RESULT]}, "'c2' of 'look'"),
+        ("chat/completions", {"messages": [ASKED, CALLED, RESULT, ASKED]}, "'c2' of 'look'"),
+        ("chat/completions", {"messages": [ASKED, CALLED, RESULT, RESULT]}, "'c1'"),
+        (
+            "messages",
+            {
+                "max_tokens": 9,
+                "messages": [ASKED, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1"}]}],
+            },
+            "'c1'",
+        ),
+        ("messages", {"max_tokens": 9, "messages": [ASKED, USED, ASKED]}, "'c1' of 'look'"),
+        ("responses", {"input": [{"type": "function_call_output", "call_id": "c1", "output": "x"}]}, "'c1'"),
+        ("responses", {"input": [ASKED, ITEM, ASKED]}, "'c1' of 'look'"),
+    ],
+)
+async def test_a_call_without_its_result_or_a_result_without_its_call_is_rejected_before_any_model_is_called(
+    serve: Serve, path: str, body: dict[str, Any], named: str
+) -> None:
+    at = await serve({"a": ScriptedModel([])}, ScriptedModel([]))
+    rejected = await at.http.post(f"/v1/{path}", json={"model": "conductor-mini", **body})
+    error = rejected.json()["error"]
+    assert (rejected.status_code, error["type"]) == (400, "invalid_request_error")
+    assert named in error["message"]

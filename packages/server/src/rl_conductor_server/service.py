@@ -20,6 +20,7 @@ from rl_conductor_server.api.headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import EventStream, StreamLimit, encode_frames, wait_started
 from rl_conductor_server.api.threads import run_by_size
+from rl_conductor_server.api.tool_results import check_tool_results
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKey, ApiKeys
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
@@ -284,6 +285,7 @@ class Service:
         context = HistoryContext(self.store, key.name, intake, storage, idempotency_key, reserve)
         parsed = await adapter.add_history(parsed, context)
         resources.turn.callback(adapter.end_turn, parsed, self.store)
+        check_tool_results(parsed)
         return parsed
 
     async def _answer(
