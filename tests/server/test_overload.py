@@ -1,4 +1,4 @@
-"""Responses when the vendors behind every worker are overloaded."""
+"""Responses when the vendors behind every worker are overloaded, or reject the request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import anthropic
 import openai
 import pytest
 
+from rl_conductor.models.base import Capabilities
 from rl_conductor.models.openai.adapter import OpenAIModel
+from rl_conductor.models.scripted import ScriptedModel
 from server.conftest import At, Serve
 from server.upstream import Vendor, vendor
 
 MESSAGES: Any = [{"role": "user", "content": "Say something."}]
+LONG: Any = [{"role": "user", "content": "Say something. " * 100}]
+TINY = Capabilities(context=10)
 LONG_WAIT = {"retry-after": "120"}
 """Longer than a run waits before a retry, so that tests are fast."""
 
@@ -33,6 +37,7 @@ async def serve_vendor(serve: Serve, upstream: Vendor) -> At:
         ((503, 503), 503, "upstream_overloaded"),
         ((429, 529), 503, "upstream_overloaded"),
         ((429, 400), 502, "upstream_error"),
+        ((401, 401), 502, "upstream_error"),
     ],
 )
 async def test_overload_of_all_workers_is_reported_with_retry_after(
@@ -45,13 +50,33 @@ async def test_overload_of_all_workers_is_reported_with_retry_after(
             await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
         error = caught.value
         assert (error.status_code, error.code) == (expected, code)
-        is_overload = expected != 502
+        is_overload = expected in (429, 503)
         assert error.response.headers["x-should-retry"] == str(is_overload).lower()
         assert error.response.headers.get("retry-after") == ("120" if is_overload else None)
         run = error.response.headers["x-conductor-run"]
         calls = (await at.service.store.get_trace(run)).calls()  # type: ignore[union-attr]
         assert {(call.status, call.retry_after) for call in calls if call.worker == "a"} == {(statuses[0], 120.0)}
         assert f"(HTTP {statuses[0]})" in (await at.http.get(f"/runs/{run}")).text
+
+
+async def test_a_request_that_all_vendors_reject_is_the_clients_fault(serve: Serve) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = {"a": (400, {}), "b": (422, {})}
+        at = await serve_vendor(serve, upstream)
+        with pytest.raises(openai.BadRequestError) as caught:
+            await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
+        assert (caught.value.code, caught.value.type) == ("invalid_value", "invalid_request_error")
+
+
+async def test_a_request_that_is_too_long_for_every_worker_is_the_clients_to_shorten(serve: Serve) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = {"a": (413, {})}
+        at = await serve({"a": OpenAIModel("a", base_url=upstream.url), "b": ScriptedModel("", capabilities=TINY)})
+        with pytest.raises(openai.BadRequestError) as caught:
+            await at.openai().chat.completions.create(model="conductor-mini", messages=LONG)
+        assert caught.value.code == "context_length_exceeded"
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+            await at.anthropic().messages.create(model="conductor-mini", messages=LONG, max_tokens=10)
 
 
 async def test_an_anthropic_client_gets_its_own_exception_for_overload(serve: Serve) -> None:

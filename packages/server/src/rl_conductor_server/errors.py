@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -9,7 +10,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
 from rl_conductor.trace.checks import ENDS_RUN
-from rl_conductor.trace.trace import Trace
+from rl_conductor.trace.trace import Call, Trace
 from rl_conductor_server.store.codec import IncompatibleReleaseError
 from rl_conductor_server.store.write_behind import StoreUnavailableError
 
@@ -27,6 +28,10 @@ OVERLOAD_STATUSES = (429, 503, 529)
 """Statuses of vendors that can't answer at the moment; 529 is Anthropic's."""
 STORE_ERRORS = (StoreUnavailableError, OperationalError, InterfaceError, NoConnectionError)
 """Exceptions which mean that the store does not answer at the moment."""
+REQUEST_FAULTS = (400, 413, 415, 422)
+"""Statuses of vendors that reject the request itself."""
+CONTEXT_LENGTH = "context_length_exceeded"
+"""The code of the error for a request that no worker can read, as at OpenAI."""
 MAX_RETRY_AFTER = 3_600.0
 """Maximum of the header `Retry-After` in seconds, whatever a vendor asks for."""
 DEFAULT_RETRY_AFTER = 5.0
@@ -96,6 +101,8 @@ def anthropic_error_body(error: ApiError) -> dict[str, Any]:
     """Formats an error as Anthropic's API does."""
     kind = ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
     message = f"{error.param}: {error}" if error.param and error.param not in str(error) else str(error)
+    if error.code == CONTEXT_LENGTH:  # by these words, clients know that they have to shorten the conversation
+        message = f"prompt is too long: {message}"
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
@@ -105,7 +112,7 @@ def to_api_error(error: Exception) -> ApiError:
         case ApiError():
             return error
         case RunError():
-            return _run_error(error.trace)
+            return _context_error(error.trace) or _run_error(error.trace)
         case ConfigError() | LimitError() | PolicyError() | WorkflowError():
             return _rejection(error)
         case _ if isinstance(error, STORE_ERRORS):
@@ -136,12 +143,26 @@ def _run_error(trace: Trace) -> ApiError:
         return ApiError(message, status=502, code="guardrail_failed")
     if calls and calls[-1].outcome == "refused":
         return invalid_request(f"a limit stopped the run: {calls[-1].error}", code="limit_exceeded")
-    return _overload_error(trace, message) or ApiError(message, status=502, code="upstream_error")
+    return _shared_error(_last_calls(trace), message) or ApiError(message, status=502, code="upstream_error")
 
 
-def _overload_error(trace: Trace, message: str) -> ApiError | None:
-    """Returns an error that is worth a retry if the last call to every worker failed because of overload."""
-    last_calls = {call.worker: call for call in trace.calls() if call.worker is not None and not call.is_check}.values()
+def _last_calls(trace: Trace) -> Collection[Call]:
+    """Returns the last call to every worker."""
+    return {call.worker: call for call in trace.calls() if call.worker is not None and not call.is_check}.values()
+
+
+def _context_error(trace: Trace) -> ApiError | None:
+    """Returns the error of a request that is too long for every worker."""
+    last_calls = _last_calls(trace)
+    if not last_calls or not all(call.context_exceeded for call in last_calls):
+        return None
+    return invalid_request(f"there is no answer: {trace.error}", code=CONTEXT_LENGTH)
+
+
+def _shared_error(last_calls: Collection[Call], message: str) -> ApiError | None:
+    """Returns the error of a request that all vendors reject, or one that is worth a retry if all are overloaded."""
+    if last_calls and all(call.status in REQUEST_FAULTS for call in last_calls):
+        return invalid_request(message)
     if not last_calls or not all(call.retryable and call.status in OVERLOAD_STATUSES for call in last_calls):
         return None
     waits = [call.retry_after for call in last_calls if call.retry_after is not None]
