@@ -101,9 +101,15 @@ def test_a_call_that_names_no_tool_is_refused() -> None:
         read(pieces(0, "a", None, "{}"), frame("tool_calls"))
 
 
+def test_a_refusal_is_not_streamed_as_a_piece_of_the_answer() -> None:
+    reply = Reply("openai:m")
+    assert reply.add(frame("stop", refusal="I can't.")).text == ""
+    assert reply.completion(PRICE).text == "I can't."
+
+
 def test_a_refusal_is_the_text_of_a_filtered_reply() -> None:
     reply = read({"choices": [{"message": {"content": None, "refusal": "I can't."}, "finish_reason": "stop"}]})
-    assert (reply.text, reply.finish_reason) == ("I can't.", "content_filter")
+    assert (reply.text, reply.finish_reason, reply.is_refusal) == ("I can't.", "content_filter", True)
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])

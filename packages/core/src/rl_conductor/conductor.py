@@ -350,7 +350,7 @@ class Conductor:
         """Answers `request` and yields the answer while the final worker generates it."""
         async with aclosing(self.events(request)) as events:
             async for event in events:
-                if isinstance(event, AnswerDelta):
+                if isinstance(event, AnswerDelta) and not event.is_refusal:
                     yield Delta(text=event.text)
                 elif isinstance(event, Finished) and event.trace.completion is not None:
                     yield Delta(completion=event.trace.completion)

@@ -116,7 +116,7 @@ class Run(RunState):
             self._log_evidence(trace.answer)
         if self.context.has_listener:
             if trace.completion is not None and trace.completion.text and not self.streamed_text:
-                self.context.emit(AnswerDelta(text=trace.completion.text))
+                self.context.emit(AnswerDelta(text=trace.completion.text, is_refusal=trace.completion.is_refusal))
             self.context.emit(Finished(trace=trace))
         return trace
 

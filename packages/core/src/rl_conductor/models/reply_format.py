@@ -13,12 +13,12 @@ from rl_conductor.types import Completion, JsonFormat, Request
 def check_format(completion: Completion, request: Request) -> Completion:
     """Returns `completion` if it has the format, or the tool call, that `request` requires.
 
-    A reply that was cut off or filtered is returned as it is, because its `finish_reason` says so.
+    A reply that was cut off, filtered or refused is returned as it is, because its other fields say so.
 
     Raises:
         BadResponseError: it is not JSON, violates a strict schema, or lacks the tool call.
     """
-    if completion.finish_reason in ("length", "content_filter"):
+    if completion.is_refusal or completion.finish_reason in ("length", "content_filter"):
         return completion
     why = _missing_call(completion, request) or _wrong_format(completion, request)
     if why is not None:

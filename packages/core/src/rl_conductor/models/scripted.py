@@ -112,7 +112,7 @@ def _pieces(reply: Scripted) -> Sequence[str | Exception]:
     if isinstance(reply, Exception):
         return [reply]
     if isinstance(reply, Completion | Message):
-        return _pieces(reply.text)
+        return [] if isinstance(reply, Completion) and reply.is_refusal else _pieces(reply.text)
     if isinstance(reply, str):
         return re.findall(r"\S*\s|\S+", reply)
     return reply

@@ -67,6 +67,8 @@ class AnswerDelta(Value):
 
     type: Literal["answer_delta"] = "answer_delta"
     text: Text
+    is_refusal: bool = Field(default=False, exclude_if=lambda is_refusal: not is_refusal)
+    """Whether it is the model's refusal in place of an answer, in one piece."""
 
 
 class Finished(Value):

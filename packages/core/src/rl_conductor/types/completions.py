@@ -41,6 +41,9 @@ class Completion(Value):
     usage: Usage = Field(default_factory=Usage)
     """Tokens, calls and cost. A usage without calls, the default, is completed from the model's price."""
     finish_reason: FinishReason = "stop"
+    is_refusal: bool = Field(default=False, exclude_if=lambda is_refusal: not is_refusal)
+    """Whether the text says why the model refuses to answer (OpenAI). It is then not in the required format, and no
+    piece of it is streamed before the completion."""
     stop_sequence: Text | None = Field(default=None, exclude_if=lambda text: text is None)
     """The stop sequence at which the model stopped, if the vendor reports it."""
     model: Text

@@ -71,7 +71,8 @@ async def encode_frames(
 def _encode(parsed: ParsedRequest, encoder: StreamEncoder, choice: int, event: Event) -> Iterator[str]:
     match event:
         case AnswerDelta(text=text):
-            yield from encoder.text(choice, text)
+            if not event.is_refusal:  # `finish` encodes it
+                yield from encoder.text(choice, text)
         case Finished(trace=trace):
             if trace.completion is not None:
                 yield from encoder.finish(choice, trace)

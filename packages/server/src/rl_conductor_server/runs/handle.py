@@ -46,7 +46,8 @@ class RunHandle:
         """Creates the handle of a stored run, or of one with a cached answer."""
         handle = cls(run, created, detached=True)
         handle.is_replayed, handle.is_cached = not is_cached, is_cached
-        handle.publish(AnswerDelta(text=trace.text))
+        is_refusal = trace.completion is not None and trace.completion.is_refusal
+        handle.publish(AnswerDelta(text=trace.text, is_refusal=is_refusal))
         handle.publish(Finished(trace=trace))
         handle.attach(asyncio.create_task(_return(trace)))
         return handle

@@ -329,6 +329,7 @@ class Reply:
             message=Message(role="assistant", content=tuple(content), tool_calls=calls),
             usage=priced(self._usage, price),
             finish_reason=self._finish_reason(),
+            is_refusal=self._refused,
             stop_sequence=self._stop_sequence,
             model=self._model,
         )
@@ -345,7 +346,7 @@ class Reply:
         self._finish = choice.finish_reason or self._finish
         if isinstance(choice.stop_reason, str):
             self._stop_sequence = choice.stop_reason
-        return Delta(text=text, reasoning=reasoning)
+        return Delta(text="" if message.refusal else text, reasoning=reasoning)  # a refusal comes in one piece
 
     def _add_call(self, fragment: _Fragment) -> None:
         last = next((call for call in reversed(self._calls) if call.index == fragment.index), None)

@@ -73,7 +73,9 @@ class MessageStream:
         """Encodes a ping with an additional field."""
         yield _event("ping", conductor=report)
 
-    def finish(self, choice: int, trace: Trace) -> Iterator[str]:  # noqa: ARG002
+    def finish(self, choice: int, trace: Trace) -> Iterator[str]:
+        if trace.text and not self.blocks:  # a refusal
+            yield from self.text(choice, trace.text)
         if self.blocks:
             yield self._stop_block()
         for call in _tool_uses(trace):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_conductor.trace.trace import Trace
+from rl_conductor.types import Completion, FinishReason
 from rl_conductor_server.api.adapter import ResponseHeader, Stateless, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.results import Results
@@ -57,10 +58,12 @@ class ChatStream:
 
     def finish(self, choice: int, trace: Trace) -> Iterator[str]:
         assert trace.completion is not None
+        if trace.completion.is_refusal:
+            yield self._chunk(choice, {"refusal": trace.text})
         calls = _tool_calls(trace)
         if calls:
             yield self._chunk(choice, {"tool_calls": [{"index": i, **call} for i, call in enumerate(calls)]})
-        end = {"index": choice, "delta": {}, "logprobs": None, "finish_reason": trace.completion.finish_reason}
+        end = {"index": choice, "delta": {}, "logprobs": None, "finish_reason": _finish_reason(trace.completion)}
         yield self._frame([end], **Results((trace,)).metadata(self.parsed.extension.trace))
 
     def end(self, results: Results) -> Iterator[str]:
@@ -92,11 +95,16 @@ def _header_fields(header: ResponseHeader) -> dict[str, Any]:
 
 def _choice(index: int, trace: Trace) -> dict[str, Any]:
     assert trace.completion is not None
-    calls = _tool_calls(trace)
-    message: dict[str, Any] = {"role": "assistant", "content": trace.text or None, "refusal": None, "annotations": []}
+    calls, text = _tool_calls(trace), trace.text or None
+    content, refusal = (None, text) if trace.completion.is_refusal else (text, None)
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal, "annotations": []}
     if calls:
         message["tool_calls"] = calls
-    return {"index": index, "message": message, "logprobs": None, "finish_reason": trace.completion.finish_reason}
+    return {"index": index, "message": message, "logprobs": None, "finish_reason": _finish_reason(trace.completion)}
+
+
+def _finish_reason(completion: Completion) -> FinishReason:
+    return "stop" if completion.is_refusal else completion.finish_reason
 
 
 def _tool_calls(trace: Trace) -> list[dict[str, Any]]:

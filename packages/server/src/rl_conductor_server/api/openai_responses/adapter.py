@@ -13,7 +13,13 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ToolCall
 from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_responses import conversation
-from rl_conductor_server.api.openai_responses.items import call_item, message_item, output_items, text_part
+from rl_conductor_server.api.openai_responses.items import (
+    call_item,
+    message_item,
+    output_items,
+    refusal_part,
+    text_part,
+)
 from rl_conductor_server.api.openai_responses.references import resolve_references
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.openai_responses.stream_log import StreamLog
@@ -159,9 +165,7 @@ class ResponseStream:
 
     def text(self, choice: int, text: str) -> Iterator[str]:  # noqa: ARG002
         if not self.texts:
-            item = message_item(self.header.run, None)
-            yield self._event("response.output_item.added", output_index=0, item=item)
-            yield self._event("response.content_part.added", **self._place, part=text_part(""))
+            yield from self._begin(text_part(""))
         self.texts.append(text)
         yield self._event("response.output_text.delta", **self._place, delta=text, logprobs=[])
 
@@ -169,13 +173,14 @@ class ResponseStream:
         yield self._event("conductor.progress", conductor=report)
 
     def finish(self, choice: int, trace: Trace) -> Iterator[str]:
-        if trace.text and not self.texts:  # the run was not streamed
+        if trace.completion is not None and trace.completion.is_refusal:
+            yield from self._refusal(trace.text)
+        elif trace.text and not self.texts:  # the run was not streamed
             yield from self.text(choice, trace.text)
         if self.texts:
             text = "".join(self.texts)
             yield self._event("response.output_text.done", **self._place, text=text, logprobs=[])
-            yield self._event("response.content_part.done", **self._place, part=text_part(text))
-            yield self._event("response.output_item.done", output_index=0, item=message_item(self.header.run, text))
+            yield from self._end(text_part(text))
         for index, call in enumerate(tool_calls_of(trace, "call"), start=int(bool(self.texts))):
             yield from self._call(index, call)
         results = Results((trace,))
@@ -194,6 +199,21 @@ class ResponseStream:
     def failed(self, response: dict[str, Any]) -> Iterator[str]:
         """Encodes the end of a response without an answer."""
         yield self._event("response.failed", response=response)
+
+    def _refusal(self, text: str) -> Iterator[str]:
+        yield from self._begin(refusal_part(""))
+        yield self._event("response.refusal.delta", **self._place, delta=text)
+        yield self._event("response.refusal.done", **self._place, refusal=text)
+        yield from self._end(refusal_part(text))
+
+    def _begin(self, part: dict[str, Any]) -> Iterator[str]:
+        item = message_item(self.header.run, None)
+        yield self._event("response.output_item.added", output_index=0, item=item)
+        yield self._event("response.content_part.added", **self._place, part=part)
+
+    def _end(self, part: dict[str, Any]) -> Iterator[str]:
+        yield self._event("response.content_part.done", **self._place, part=part)
+        yield self._event("response.output_item.done", output_index=0, item=message_item(self.header.run, part))
 
     def _call(self, index: int, call: ToolCall) -> Iterator[str]:
         item = call_item(call)
@@ -254,7 +274,7 @@ def _answer_fields(results: Results) -> dict[str, Any]:
     """The fields that depend on the answer."""
     (trace,) = results.traces
     assert trace.completion is not None
-    reason = INCOMPLETE.get(trace.completion.finish_reason)
+    reason = None if trace.completion.is_refusal else INCOMPLETE.get(trace.completion.finish_reason)
     return {
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,

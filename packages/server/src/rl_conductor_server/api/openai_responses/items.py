@@ -20,14 +20,15 @@ ID_PREFIXES = {
 
 def output_items(trace: Trace) -> list[dict[str, Any]]:
     """Formats an answer as items."""
-    text = [message_item(trace.id, trace.text)] if trace.text else []
+    part = refusal_part if trace.completion and trace.completion.is_refusal else text_part
+    text = [message_item(trace.id, part(trace.text))] if trace.text else []
     return text + [call_item(call) for call in tool_calls_of(trace, "call")]
 
 
-def message_item(run: str, text: str | None) -> dict[str, Any]:
+def message_item(run: str, part: dict[str, Any] | None) -> dict[str, Any]:
     content: dict[str, Any] = {"status": "in_progress", "content": []}
-    if text is not None:
-        content = {"status": "completed", "content": [text_part(text)]}
+    if part is not None:
+        content = {"status": "completed", "content": [part]}
     return {"type": "message", "id": f"msg_{run.removeprefix('run-')}", "role": "assistant"} | content
 
 
@@ -44,6 +45,10 @@ def input_item(item: Item, suffix: str, *, keep_id: bool = True) -> dict[str, An
 
 def text_part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def refusal_part(text: str) -> dict[str, Any]:
+    return {"type": "refusal", "refusal": text}
 
 
 def call_item(call: ToolCall) -> dict[str, Any]:

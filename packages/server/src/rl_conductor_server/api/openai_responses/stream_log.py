@@ -40,7 +40,7 @@ class StreamLog:
             run.task.add_done_callback(lambda _: self.flush())  # a run that was cancelled has no last event
 
     def _add(self, event: Event) -> None:
-        if isinstance(event, AnswerDelta):
+        if isinstance(event, AnswerDelta) and not event.is_refusal:
             self._pieces.append(event.text)
         elif isinstance(event, Finished):
             if not self._is_deferred:  # before the end of the run: whoever sees that must find all pieces
