@@ -14,6 +14,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, FilePart, ImagePart, JsonFormat, Message, TextPart, ToolCall, Usage
 from server.conftest import TWO_STEPS, Serve
 
+ANY: Any = {"type": "json_object"}
 BASIC: Any = {"model": "conductor-mini", "input": "Say something."}
 WEATHER: Any = {
     "type": "function",
@@ -249,3 +250,19 @@ async def test_fields_that_are_null_are_unset(serve: Serve, *, strict: bool) -> 
     assert answered.status_code == 200, answered.text
     answered = await at.http.post("/v1/messages", json=message | {"max_tokens": None})
     assert answered.json()["error"]["message"] == "max_tokens is missing"
+
+
+async def test_a_response_repeats_the_format_and_the_other_settings_of_its_request(serve: Serve) -> None:
+    at = await serve({"a": '{"total": 7}'})
+    form: Any = {"type": "json_schema", "name": "sum", "schema": {"type": "object"}, "strict": False}
+    reply = await at.openai().responses.create(
+        **BASIC, text={"format": form}, reasoning={"effort": "low"}, user="ann", safety_identifier="u1"
+    )
+    assert reply.text is not None
+    assert reply.text.format is not None
+    assert reply.text.format.to_dict() == form
+    assert (reply.reasoning and reply.reasoning.effort, reply.user, reply.safety_identifier) == ("low", "ann", "u1")
+    assert reply.completed_at is not None
+    assert reply.completed_at >= reply.created_at
+    formats = [(await at.openai().responses.create(**BASIC, **more)).text for more in ({}, {"text": {"format": ANY}})]
+    assert [text and text.format and text.format.type for text in formats] == ["text", "json_object"]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import ToolCall
+from rl_conductor.types import JsonFormat, ResponseFormat, ToolCall
 from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_responses import conversation
 from rl_conductor_server.api.openai_responses.items import (
@@ -265,9 +265,25 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
             | {"strict": bool(tool.strict)}
             for tool in request.tools
         ],
+        "text": {"format": _text_format(request.response_format), "verbosity": "medium"},
+        "reasoning": {"effort": parsed.effort, "summary": None},
+        "completed_at": None,
+        "max_tool_calls": None,
+        "top_logprobs": 0,
+        "service_tier": "default",
+        "user": parsed.labels.get("user"),
+        "safety_identifier": parsed.labels.get("safety_identifier"),
         "store": parsed.keep,
         "truncation": "auto" if state.may_truncate else "disabled",
     }
+
+
+def _text_format(form: ResponseFormat | None) -> dict[str, Any]:
+    if not isinstance(form, JsonFormat):
+        return {"type": "text"}
+    if form.json_schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "name": form.name, "schema": form.json_schema, "strict": form.strict}
 
 
 def _answer_fields(results: Results) -> dict[str, Any]:
@@ -277,6 +293,7 @@ def _answer_fields(results: Results) -> dict[str, Any]:
     reason = None if trace.completion.is_refusal else INCOMPLETE.get(trace.completion.finish_reason)
     return {
         "status": "incomplete" if reason else "completed",
+        "completed_at": None if reason else int(trace.created.timestamp() + trace.seconds),
         "incomplete_details": {"reason": reason} if reason else None,
         "output": output_items(trace),
         "usage": format_usage(results),
