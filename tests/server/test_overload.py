@@ -95,3 +95,18 @@ async def test_an_absurd_retry_after_of_a_vendor_is_not_passed_on(serve: Serve) 
         with pytest.raises(openai.InternalServerError) as caught:
             await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
         assert caught.value.response.headers["retry-after"] == "3600"
+
+
+@pytest.mark.parametrize(("status", "code"), [(429, "rate_limit_exceeded"), (413, "context_length_exceeded")])
+async def test_a_failed_response_has_the_code_of_its_failure(serve: Serve, status: int, code: str) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = dict.fromkeys("ab", (status, LONG_WAIT))
+        at = await serve_vendor(serve, upstream)
+        client = at.openai()
+        events: list[Any] = [
+            event async for event in await client.responses.create(model="conductor-mini", input="Go.", stream=True)
+        ]
+        assert (events[-1].type, events[-1].response.error.code) == ("response.failed", code)
+        await at.service.store.write_queue.flush()
+        stored = await client.responses.retrieve(events[-1].response.id)
+        assert (stored.status, stored.error and stored.error.code) == ("failed", code)

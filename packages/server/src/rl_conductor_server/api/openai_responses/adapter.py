@@ -33,6 +33,12 @@ from rl_conductor_server.store import Store, StoredResponse
 
 NOT_STORED = "(not stored, as the request was rejected)"
 """The input of a request that was rejected."""
+FAILURES = {
+    "upstream_rate_limit": "rate_limit_exceeded",
+    "upstream_error": "server_error",
+    "internal_error": "server_error",
+}
+"""OpenAI's codes of failed responses; the others are those of the errors."""
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -139,9 +145,11 @@ def _store_output(
         store.conversations.append(conversation_id, items, key=stored.key)
 
 
-def unfinished(parsed: ParsedRequest, header: ResponseHeader, status: str, error: str | None) -> dict[str, Any]:
+def unfinished(
+    parsed: ParsedRequest, header: ResponseHeader, status: str, error: ApiError | None = None
+) -> dict[str, Any]:
     """Builds the body of a response that has no answer, or none yet."""
-    reason = None if error is None else {"code": "server_error", "message": error}
+    reason = None if error is None else {"code": FAILURES.get(error.code, error.code), "message": str(error)}
     return _response(parsed, header) | {"status": status, "error": reason}
 
 
@@ -193,7 +201,7 @@ class ResponseStream:
 
     def error(self, error: ApiError) -> Iterator[str]:
         status = "cancelled" if error.code == CANCELLED else "failed"
-        reason = None if status == "cancelled" else str(error)
+        reason = None if status == "cancelled" else error
         yield from self.failed(unfinished(self.parsed, self.header, status, reason))
 
     def failed(self, response: dict[str, Any]) -> Iterator[str]:

@@ -101,6 +101,6 @@ async def _encode_end(stored: StoredResponse, row: RunRow, encoder: ResponseStre
         if trace is not None and trace.completion is not None:
             return encoder.finish(0, trace)
         current = await store.responses.get(stored.run, key=stored.key)  # somebody may have cancelled it meanwhile
-        return encoder.failed(response_body(current or stored, row, None))
+        return encoder.failed(response_body(current or stored, row, trace))
     except Exception as error:  # the status was sent already, so only the stream can report it
         return encoder.error(to_api_error(error))

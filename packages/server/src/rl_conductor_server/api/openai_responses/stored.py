@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl_conductor.execution.answer import run_error
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ResponseHeader
 from rl_conductor_server.api.openai_responses.adapter import Responses, unfinished
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.results import Results
+from rl_conductor_server.errors import ApiError, to_api_error
 from rl_conductor_server.store import RunRow, StoredResponse, decode
 from rl_conductor_server.store.models import SERVER_GONE
 
@@ -20,10 +22,11 @@ def response_body(stored: StoredResponse, row: RunRow, trace: Trace | None) -> d
     parsed = decode(ResponsesBody, stored.body, run=stored.run).to_request()
     header = ResponseHeader(stored.run, int(stored.created), row.model, fingerprint="")
     if row.status == "running":
-        return unfinished(parsed, header, "in_progress", None)
+        return unfinished(parsed, header, "in_progress")
     if trace is not None and trace.completion is not None:
         return Responses().response(parsed, header, Results((trace,)))
     if row.status == "cancelled" and stored.cancel_requested:
-        return unfinished(parsed, header, "cancelled", None)
+        return unfinished(parsed, header, "cancelled")
     error = SERVER_GONE if row.lost_its_server else STOPPED if row.status == "cancelled" else row.error
-    return unfinished(parsed, header, "failed", error or "the run failed")
+    code = "server_error" if trace is None else to_api_error(run_error(trace)).code
+    return unfinished(parsed, header, "failed", ApiError(error or "the run failed", status=500, code=code))
