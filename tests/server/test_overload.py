@@ -68,6 +68,15 @@ async def test_a_request_that_all_vendors_reject_is_the_clients_fault(serve: Ser
         assert (caught.value.code, caught.value.type) == ("invalid_value", "invalid_request_error")
 
 
+async def test_what_a_vendor_says_of_the_servers_key_is_not_told_to_clients(serve: Serve) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = dict.fromkeys("ab", (401, {}))
+        at = await serve_vendor(serve, upstream)
+        with pytest.raises(openai.InternalServerError, match="the server's access to openai:a failed") as caught:
+            await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
+        assert "overloaded" not in str(caught.value)  # the text of the vendor
+
+
 async def test_a_request_that_is_too_long_for_every_worker_is_the_clients_to_shorten(serve: Serve) -> None:
     async with vendor(a="", b="") as upstream:
         upstream.refusals = {"a": (413, {})}

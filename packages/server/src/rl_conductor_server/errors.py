@@ -28,6 +28,8 @@ OVERLOAD_STATUSES = (429, 503, 529)
 """Statuses of vendors that can't answer at the moment; 529 is Anthropic's."""
 STORE_ERRORS = (StoreUnavailableError, OperationalError, InterfaceError, NoConnectionError)
 """Exceptions which mean that the store does not answer at the moment."""
+ACCESS_FAULTS = (401, 403)
+"""Statuses of vendors that reject the server's key."""
 REQUEST_FAULTS = (400, 413, 415, 422)
 """Statuses of vendors that reject the request itself."""
 CONTEXT_LENGTH = "context_length_exceeded"
@@ -132,7 +134,7 @@ def _rejection(error: ConductorError) -> ApiError:
 def _run_error(trace: Trace) -> ApiError:
     calls = list(trace.calls())
     seconds = trace.limits.seconds
-    message = f"there is no answer: {trace.error}"
+    message = _message(trace)
     if calls and all(call.outcome == "refused" for call in calls):
         return invalid_request(f"refused before anything was spent: {calls[0].error}", code="limit_exceeded")
     if trace.error == "cancelled":
@@ -156,7 +158,16 @@ def _context_error(trace: Trace) -> ApiError | None:
     last_calls = _last_calls(trace)
     if not last_calls or not all(call.context_exceeded for call in last_calls):
         return None
-    return invalid_request(f"there is no answer: {trace.error}", code=CONTEXT_LENGTH)
+    return invalid_request(_message(trace), code=CONTEXT_LENGTH)
+
+
+def _message(trace: Trace) -> str:
+    """Says why there is no answer; what vendors say of the server's own access is only for its log and its pages."""
+    message = f"there is no answer: {trace.error}"
+    for call in trace.calls():
+        if call.status in ACCESS_FAULTS and call.error:
+            message = message.replace(call.error, f"the server's access to {call.model} failed")
+    return message
 
 
 def _shared_error(last_calls: Collection[Call], message: str) -> ApiError | None:

@@ -27,6 +27,12 @@ def response_body(stored: StoredResponse, row: RunRow, trace: Trace | None) -> d
         return Responses().response(parsed, header, Results((trace,)))
     if row.status == "cancelled" and stored.cancel_requested:
         return unfinished(parsed, header, "cancelled")
+    return unfinished(parsed, header, "failed", _failure(row, trace))
+
+
+def _failure(row: RunRow, trace: Trace | None) -> ApiError:
+    """Returns why a run has no answer."""
+    if trace is not None and row.status == "failed" and not row.lost_its_server:
+        return to_api_error(run_error(trace))
     error = SERVER_GONE if row.lost_its_server else STOPPED if row.status == "cancelled" else row.error
-    code = "server_error" if trace is None else to_api_error(run_error(trace)).code
-    return unfinished(parsed, header, "failed", ApiError(error or "the run failed", status=500, code=code))
+    return ApiError(error or "the run failed", status=500, code="server_error")
