@@ -138,7 +138,7 @@ async def test_a_truncated_answer_is_marked_as_incomplete(serve: Serve) -> None:
         ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
         ({"truncation": "middle"}, "truncation"),
         ({"tools": [{"type": "function"}]}, "tools.0.name"),
-        ({"input": [{"type": "computer_call_output", "id": "x"}]}, "input"),
+        ({"input": [{"type": "hologram", "id": "x"}]}, "input"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x/y"}]}]}, "image_url"),
         ({"input": [{"role": "user", "content": [{"type": "input_file", "file_data": "JVBERi0="}]}]}, "file_data"),
     ],

@@ -215,3 +215,20 @@ async def test_items_of_earlier_responses_about_other_tools_are_accepted(serve: 
     assert [message.text for message in a.requests[1].messages if message.role == "tool"] == ["patched", "y"]
     items = await at.openai().responses.input_items.list(first.id)
     assert {item.type for item in items.data} >= {"custom_tool_call", "web_search_call"}
+
+
+@pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "computer_call"])
+async def test_calls_of_openais_own_tools_and_their_results_are_left_out_of_a_history(serve: Serve, kind: str) -> None:
+    a = ScriptedModel("from a")
+    at = await serve({"a": a})
+    items = [
+        {"type": "compaction", "encrypted_content": "x"},
+        {"role": "user", "content": "Go."},
+        {"type": kind, "call_id": "c1", "action": {}},
+        {"type": f"{kind}_output", "call_id": "c1", "output": "done"},
+    ]
+    answered = await at.http.post("/v1/responses", json={"model": "conductor-mini", "input": items})
+    assert answered.status_code == 200
+    ignored = ("compaction", kind, f"{kind}_output")
+    assert answered.headers["x-conductor-ignored"] == ", ".join(f"input.{name}" for name in ignored)
+    assert [message.role for message in a.requests[0].messages] == ["user"]

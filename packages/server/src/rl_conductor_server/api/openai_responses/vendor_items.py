@@ -22,12 +22,24 @@ VendorItemType = Literal[
     "mcp_approval_response",
     "tool_search_call",
     "tool_search_output",
+    "computer_call",
+    "computer_call_output",
+    "local_shell_call",
+    "local_shell_call_output",
+    "shell_call",
+    "shell_call_output",
+    "apply_patch_call",
+    "apply_patch_call_output",
+    "compaction",
 ]
 VENDOR_ITEM_TYPES: frozenset[str] = frozenset(get_args(VendorItemType))
 
 
 class VendorItem(Body):
-    """A call of a tool that ran at the vendor; what came of it is in the text after it."""
+    """A call of a tool that only the vendor's models know, its result, or a summary that only they can read.
+
+    What came of it is in the text after it.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
