@@ -54,9 +54,16 @@ async def test_unknown_paths_have_errors_in_the_format_of_the_clients_api(serve:
         await at.anthropic().messages.batches.create(requests=[])
     assert refused.value.body == {
         "type": "error",
-        "error": {"type": "not_found_error", "message": "there is no POST /v1/messages/batches"},
+        "error": {
+            "type": "not_found_error",
+            "message": "POST /v1/messages/batches is not supported: send batches to /v1/batches, in OpenAI's format",
+        },
     }
-    reply = await at.http.get("/v1/chat/completions")
+    for path in ("GET /v1/chat/completions", "POST /v1/responses/compact", "POST /v1/moderations"):
+        reply = await at.http.request(*path.split())
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_url")
+        assert reply.json()["error"]["message"].startswith(f"{path} is not supported: ")
+    reply = await at.http.get("/v1/responses")
     assert (reply.status_code, reply.json()["error"]["code"]) == (405, "method_not_allowed")
     assert reply.headers["allow"] == "POST"
 

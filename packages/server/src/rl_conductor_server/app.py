@@ -64,8 +64,13 @@ ADAPTERS: dict[str, tuple[ApiAdapter, type[BaseModel]]] = {
 UNSUPPORTED = {
     "/v1/embeddings": "the models of this server generate text; send embeddings to the vendor",
     "/v1/completions": "send a chat to /v1/chat/completions",
+    "/v1/chat/completions": "chats are not stored for later; send requests to /v1/responses, which stores them",
+    "/v1/responses/compact": "only its vendor can read a compacted conversation; send the turns themselves",
+    "/v1/moderations": "guardrails of the server may check requests; send texts to the vendor",
+    "/v1/messages/batches": "send batches to /v1/batches, in OpenAI's format",
 }
-"""Endpoints of the vendors that clients may expect, with the reason for their absence, or what to use instead."""
+"""Endpoints of the vendors that clients may expect, with the reason for their absence, or what to use instead. The
+methods that there are have routes."""
 
 
 OpenService = Callable[[], AbstractAsyncContextManager[Service]]
@@ -199,16 +204,17 @@ async def _handle_http_error(http: Request, error: Exception) -> Response:
     """Answers unknown paths and methods in the format of the API that the client uses."""
     assert isinstance(error, HTTPException)
     path = http.url.path
-    message = f"there is no {http.method} {path}" if error.status_code in (404, 405) else str(error.detail)
-    if path in UNSUPPORTED:
-        message = f"{path} is not supported: {UNSUPPORTED[path]}"
-    code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    converted = ApiError(message, status=error.status_code, code=code)
+    status = error.status_code
+    message = f"there is no {http.method} {path}" if status in (404, 405) else str(error.detail)
+    if path in UNSUPPORTED and status in (404, 405):
+        status, message = 404, f"{http.method} {path} is not supported: {UNSUPPORTED[path]}"
+    code = {404: "unknown_url", 405: "method_not_allowed"}.get(status, "http_error")
+    converted = ApiError(message, status=status, code=code)
     add_log_fields(http, cause=code)
     if wants_page(http) and http.method in ("GET", "HEAD") and not path.startswith(("/v1/", "/admin/")):
-        return error_page(http, ApiError(f"There is no page {path}.", status=error.status_code, code=code))
+        return error_page(http, ApiError(f"There is no page {path}.", status=status, code=code))
     headers = converted.headers | dict(error.headers or {})
-    return JSONResponse(_error_body(http, converted), status_code=error.status_code, headers=headers)
+    return JSONResponse(_error_body(http, converted), status_code=status, headers=headers)
 
 
 def _convert_error(http: Request, error: Exception) -> ApiError:
