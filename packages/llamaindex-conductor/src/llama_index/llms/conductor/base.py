@@ -24,24 +24,30 @@ from llama_index.core.base.llms.types import (
     LLMMetadata,
 )
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
+from llama_index.core.llms import LLM
+from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import BaseTool
 from llama_index_instrumentation.span import active_span_id
 from pydantic import PrivateAttr
 from typing_extensions import override
 
-from rl_conductor import Event, Request, Trace
+from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Trace
+from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import callback_to_async_iterator, iterate_sync, run_sync
+from rl_conductor.guardrails import Guardrail
+from rl_conductor.integration import LearnedSource, callback_to_async_iterator, iterate_sync, run_sync
 from rl_conductor.trace.events import AnswerDelta
+from rl_conductor.workflow.workflow import AccessMode
 
 from .chat_requests import core_request
 from .chat_responses import chunk_response, tool_selections, trace_response
 from .instrumentation import CallReporter
 from .messages import keep_first_call
+from .settings import CORE_FIELDS, OPTIONS
 from .structured_output import StructuredOutputLLM
 from .task_model import TaskModel
-from .workers import context_window, max_output_tokens
+from .workers import WorkersLike, context_window, max_output_tokens
 
 
 class Conductor(StructuredOutputLLM):
@@ -60,6 +66,52 @@ class Conductor(StructuredOutputLLM):
     """
 
     _trace: Trace | None = PrivateAttr(default=None)
+
+    def __init__(
+        self,
+        workers: WorkersLike | None = None,
+        *,
+        planner: str | LLM | Model | Planner | None = None,
+        conductor: LearnedSource | None = None,
+        instructions: str = "",
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        profile: ProfileName | None = None,
+        access: AccessMode | None = None,
+        guardrails: Sequence[Guardrail] | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        context_window: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Creates a conductor from its fields and those of every LlamaIndex LLM, such as `callback_manager`.
+
+        `conductor` is the folder of a learned conductor, or a conductor of the core.
+
+        Raises:
+            ConfigError: a worker or planner is unusable; the message says what to write instead.
+            PolicyError: the policy allows no workflow.
+        """
+        conductor = options.pop("learned", conductor)  # the name of the field, in which it is serialised
+        unknown = options.keys() - FunctionCallingLLM.model_fields.keys()
+        if unknown:
+            raise ConfigError(f"unknown options: {', '.join(sorted(unknown))}; Conductor accepts {', '.join(OPTIONS)}")
+        super().__init__(
+            workers=workers,
+            planner=planner,
+            learned=conductor,
+            instructions=instructions,
+            policy=policy,
+            limits=limits,
+            profile=profile,
+            access=access,
+            guardrails=guardrails,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            context_window=context_window,
+            **options,
+        )
+        self._build_core(CORE_FIELDS)
 
     # -------------------------------------------------------------------------------- properties
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Self
 
-from llama_index.core.llms import LLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_serializer, field_validator
 from typing_extensions import override
 
 import rl_conductor
-from rl_conductor import DiscoveredPool, Limits, Model, Planner, Policy, Sampling, Worker
+from rl_conductor import DiscoveredPool, Limits, Policy, Sampling, Worker
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
@@ -37,7 +36,7 @@ CORE_FIELDS = POOL_FIELDS | {"instructions", "policy", "limits", "profile", "acc
 
 
 class ConductorSettings(FunctionCallingLLM):
-    """An LLM with the settings of a Conductor, which it builds at construction and after changes."""
+    """An LLM with the settings of a Conductor, which it builds when they are set or changed."""
 
     workers: Any = None
     """Workers of any kind, by name or in a list; `None` discovers the models of this machine."""
@@ -64,52 +63,6 @@ class ConductorSettings(FunctionCallingLLM):
     _selected: DiscoveredPool = PrivateAttr()
     """The workers and the planner."""
     _core: rl_conductor.Conductor = PrivateAttr()
-
-    def __init__(
-        self,
-        workers: WorkersLike | None = None,
-        *,
-        planner: str | LLM | Model | Planner | None = None,
-        conductor: LearnedSource | None = None,
-        instructions: str = "",
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-        profile: ProfileName | None = None,
-        access: AccessMode | None = None,
-        guardrails: Sequence[Guardrail] | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        context_window: int | None = None,
-        **options: Any,
-    ) -> None:
-        """Creates a conductor from its fields and those of every LlamaIndex LLM, such as `callback_manager`.
-
-        `conductor` is the folder of a learned conductor, or a conductor of the core.
-
-        Raises:
-            ConfigError: a worker or planner is unusable; the message says what to write instead.
-            PolicyError: the policy allows no workflow.
-        """
-        conductor = options.pop("learned", conductor)  # the name of the field, in which it is serialised
-        unknown = options.keys() - FunctionCallingLLM.model_fields.keys()
-        if unknown:
-            raise ConfigError(f"unknown options: {', '.join(sorted(unknown))}; Conductor accepts {', '.join(OPTIONS)}")
-        super().__init__(
-            workers=workers,
-            planner=planner,
-            learned=conductor,
-            instructions=instructions,
-            policy=policy,
-            limits=limits,
-            profile=profile,
-            access=access,
-            guardrails=guardrails,
-            temperature=temperature,
-            max_tokens=max_tokens,
-            context_window=context_window,
-            **options,
-        )
-        self._build_core(CORE_FIELDS)
 
     @field_validator("workers", mode="before")
     @classmethod
