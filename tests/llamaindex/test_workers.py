@@ -22,7 +22,7 @@ from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.rate_limiter import BaseRateLimiter
 from llama_index.core.tools import RetrieverTool
 from llama_index.llms.ollama import Ollama
-from pydantic import BaseModel
+from pydantic import BaseModel, PrivateAttr
 from typing_extensions import override
 
 from core.runs import SOON
@@ -348,6 +348,38 @@ def test_an_entry_with_an_object_is_serialised_as_its_class() -> None:
     llm = Conductor({"a": {"model": EchoLLM(), "description": "Echoes."}}, planner=planner())
 
     assert llm.to_dict()["workers"] == {"a": {"object": "EchoLLM"}}
+
+
+class ReasoningEchoLLM(EchoLLM):
+    """Has OpenAI's field for the effort, and records the keywords of its calls."""
+
+    reasoning_effort: str | None = None
+    _keywords: list[dict[str, Any]] = PrivateAttr(default_factory=list)
+
+    @override
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        self._keywords.append(kwargs)
+        response: ChatResponse = super().chat(messages)
+        return response
+
+
+@pytest.mark.parametrize("keyword", ["effort", "reasoning_effort"])
+def test_the_reasoning_effort_reaches_an_llm_that_has_the_field(keyword: str) -> None:
+    reasoning = ReasoningEchoLLM()
+    llm = Conductor({"a": reasoning}, planner=planner(plan((0, "Go.", []))))
+    llm.chat(user_messages("Why?"), **{keyword: "low"})
+    assert [keywords["reasoning_effort"] for keywords in reasoning._keywords] == ["low"]
+
+
+async def test_a_reasoning_effort_for_another_llm_is_refused() -> None:
+    with pytest.raises(BadRequestError, match="EchoLLM has no field reasoning_effort"):
+        await LLMModel(EchoLLM()).complete(question(sampling=Sampling(effort="low")))
+
+
+def test_the_system_prompt_of_an_llm_stays_in_force_as_a_worker() -> None:
+    lawyer = EchoLLM(system_prompt="You are a lawyer.")
+    Conductor({"a": lawyer}, planner=planner(plan((0, "Go.", [])))).complete("Why?")
+    assert lawyer.prompts[0].startswith("system: You are a lawyer.")
 
 
 class ThinkingEchoLLM(EchoLLM):

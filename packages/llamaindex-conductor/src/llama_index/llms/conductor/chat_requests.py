@@ -16,9 +16,11 @@ from rl_conductor.types import JsonFormat, Tool
 from .messages import core_messages, core_tool
 
 SAMPLING_KEYWORDS = frozenset(Sampling.model_fields)
+ALIASES = {"reasoning_effort": "effort"}
+"""LlamaIndex's and the vendors' names of sampling parameters."""
 UNCHANGED_KEYWORDS = frozenset({"parallel_tool_calls", "timeout"})
 CONVERTED_KEYWORDS = frozenset({"tools", "tool_choice", "response_format"})
-KEYWORDS = SAMPLING_KEYWORDS | UNCHANGED_KEYWORDS | CONVERTED_KEYWORDS
+KEYWORDS = SAMPLING_KEYWORDS | ALIASES.keys() | UNCHANGED_KEYWORDS | CONVERTED_KEYWORDS
 
 
 def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *, defaults: Sampling) -> Request:
@@ -31,7 +33,7 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
     if unknown:
         names = ", ".join(sorted(unknown))
         raise ConfigError(f"unknown keyword arguments: {names}; this LLM accepts {', '.join(sorted(KEYWORDS))}")
-    options = {name: value for name, value in keywords.items() if value is not None}
+    options = {ALIASES.get(name, name): value for name, value in keywords.items() if value is not None}
     tools = tuple(core_tool(tool) for tool in options.get("tools", ()))
     try:
         return Request(

@@ -35,6 +35,7 @@ from llama_index.core.utilities.token_counting import TokenCounter
 from typing_extensions import override
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Tool, Usage
+from rl_conductor.errors import BadRequestError
 from rl_conductor.integration import (
     call_async_or_sync,
     in_thread,
@@ -83,7 +84,7 @@ class LLMModel:
 
     async def complete(self, request: Request) -> Completion:
         require(self, request)
-        messages = [chat_message(message) for message in request.messages]
+        messages = self._messages(request)
         with translate_errors(self.name, self.llm):
             response = await self._response(request, messages)
             reason = "content_filter" if _refusal(response) else _finish_reason(response)
@@ -91,7 +92,7 @@ class LLMModel:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         require(self, request)
-        messages = [chat_message(message) for message in request.messages]
+        messages = self._messages(request)
         last, reason = ChatResponse(message=ChatMessage()), ""
         with translate_errors(self.name, self.llm):
             async with aclosing(self._responses(request, messages)) as responses:
@@ -105,13 +106,37 @@ class LLMModel:
     async def aclose(self) -> None:
         """Closes nothing: the LLM belongs to the caller."""
 
+    def _messages(self, request: Request) -> list[ChatMessage]:
+        messages = [chat_message(message) for message in request.messages]
+        system_prompt = self.llm.system_prompt
+        return [ChatMessage(role="system", content=system_prompt), *messages] if system_prompt else messages
+
+    def _keywords(self, request: Request) -> dict[str, Any]:
+        """Converts sampling parameters to the keywords that most integrations accept, and the JSON format.
+
+        Raises:
+            BadRequestError: a reasoning effort is requested, for which the LLM has no field.
+        """
+        sampling = request.sampling
+        keywords = sampling.model_dump(exclude_none=True, exclude={"effort", "stop"})
+        if sampling.stop:
+            keywords["stop"] = list(sampling.stop)
+        if sampling.effort is not None:
+            if "reasoning_effort" not in type(self.llm).model_fields:
+                kind = type(self.llm).__name__
+                raise BadRequestError(f"{self.name}: {kind} has no field reasoning_effort", model=self.name)
+            keywords["reasoning_effort"] = sampling.effort
+        if isinstance(request.response_format, JsonFormat):
+            keywords["response_format"] = _response_format(request.response_format)
+        return keywords
+
     @property
     def _tool_llm(self) -> FunctionCallingLLM:
         assert isinstance(self.llm, FunctionCallingLLM)
         return self.llm
 
     async def _response(self, request: Request, messages: list[ChatMessage]) -> ChatResponse:
-        keywords = _keywords(request)
+        keywords = self._keywords(request)
         if tools := _offered_tools(request):
             options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
             with_tools = partial(self._tool_llm.chat_with_tools, tools, **options)
@@ -124,7 +149,7 @@ class LLMModel:
     def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
         # OpenAI reports the usage of a stream only if asked. Users' own `additional_kwargs` take precedence.
         usage_option = {"stream_options": {"include_usage": True}} if _is_openai(self.llm) else {}
-        keywords = _keywords(request) | usage_option
+        keywords = self._keywords(request) | usage_option
         if tools := _offered_tools(request):
             options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
             with_tools = partial(self._tool_llm.stream_chat_with_tools, tools, **options)
@@ -225,15 +250,6 @@ def _choices(source: object) -> Sequence[object]:
 
 def _get(source: object, name: str) -> Any:
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-
-
-def _keywords(request: Request) -> dict[str, Any]:
-    """Converts sampling parameters to the keyword arguments that most integrations accept, and the JSON format."""
-    sampling = request.sampling
-    keywords = sampling.model_dump(exclude_none=True, exclude={"effort", "stop"})
-    if isinstance(request.response_format, JsonFormat):
-        keywords["response_format"] = _response_format(request.response_format)
-    return keywords | ({"stop": list(sampling.stop)} if sampling.stop else {})
 
 
 def _vendor(llm: LLM) -> str:
