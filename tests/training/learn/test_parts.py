@@ -11,12 +11,12 @@ import pytest
 
 from rl_conductor import ConfigError, Step, Workflow
 from rl_conductor.scoring import Score, wrong
-from rl_conductor_training.bench.statistics import Difference
+from rl_conductor_training.bench.statistics import Difference, estimate, mean_difference
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
-from rl_conductor_training.learn.gate import grouped_interval, measure_room
-from rl_conductor_training.learn.prove import SystemRows, compare, grouped_difference, recommend, summarize_system
+from rl_conductor_training.learn.gate import measure_room
+from rl_conductor_training.learn.prove import SystemRows, compare, recommend, summarize_system
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 from rl_conductor_training.learn.search.candidates import (
     MAX_CANDIDATES,
@@ -269,17 +269,24 @@ def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None
     assert nothing.reason == "there is nothing to learn: no workflow answered any question"
     everything = measure_room(table({A: [1] * 20, B: [1] * 20}), [A, B], [], groups)
     assert everything.reason == (
-        "there is nothing to learn: choosing among the workflows for each question adds 0% (95 % interval 0% to 0%) to "
-        "the 100% of the best fixed one"
+        "there is nothing to learn: choosing among the workflows for each question adds 0% (95 % interval -13% to 13%) "
+        "to the 100% of the best fixed one"
     )
 
 
-def test_intervals_draw_whole_groups() -> None:
-    values = [1.0] * 10 + [0.0] * 10
-    apart = grouped_interval(values, [str(number) for number in range(20)])
-    together = grouped_interval(values, ["x"] * 10 + ["y"] * 10)
-    assert (apart.value, together.value) == (0.5, 0.5)
-    assert together.high - together.low > apart.high - apart.low
+def test_the_intervals_of_the_gate_are_those_of_the_benchmark() -> None:
+    groups = [str(number // 2) for number in range(20)]
+    scores = {A: [1, 0] * 10, B: [0, 1] * 10}
+    gate = measure_room(table(scores), [A, B], [], groups)
+    room = mean_difference([1] * 20, scores[A], groups)
+    assert (gate.oracle_over_fixed.low, gate.oracle_over_fixed.high) == (room.low, room.high)
+    assert gate.single == estimate(scores[A], groups)
+
+
+def test_an_interval_has_a_width_where_all_questions_agree() -> None:
+    gate = measure_room(table({A: [1] * 20, B: [1] * 20}), [A, B], [], [str(number) for number in range(20)])
+    assert gate.single.low < 1
+    assert gate.oracle_over_fixed.low < 0 < gate.oracle_over_fixed.high
 
 
 # ------------------------------------------------------------------------------------------ proof
@@ -288,11 +295,10 @@ def test_intervals_draw_whole_groups() -> None:
 def summary(
     name: str, right: float, usd: str = "0", *, planner_calls: bool = False, sees_answers: bool = False
 ) -> SystemSummary:
-    interval = grouped_interval([right] * 10, list("abcdefghij"))
     return SystemSummary(
         name=name,
         description="",
-        right=interval,
+        right=estimate([right] * 10),
         usd=Decimal(usd),
         tokens=0,
         seconds=0,
@@ -353,12 +359,6 @@ def test_the_prompted_planner_is_recommended_where_it_is_shown_to_be_better() ->
     }
     summaries = [summarize_system(system, samples, samples) for system in systems]
     assert recommend(summaries, comparisons)[0] == "prompted planner"
-
-
-def test_the_test_flips_whole_groups() -> None:
-    gaps = [1.0] * 12
-    assert grouped_difference(gaps, [str(number) for number in range(12)]).p < 0.01
-    assert grouped_difference(gaps, ["x"] * 12).p == 1
 
 
 # --------------------------------------------------------------------------------------- the rest

@@ -27,7 +27,7 @@ Groups = Sequence[str]
 
 
 class Estimate(Value):
-    """A mean of values from 0 to 1 with its standard error and 95 % interval."""
+    """A mean over questions with its standard error and 95 % interval."""
 
     value: float
     error: float | None
@@ -44,11 +44,16 @@ class Estimate(Value):
         """The mean, followed by its standard error if there is one."""
         return f"{self.value:.2f}" if self.error is None else f"{self.value:.2f} ± {self.error:.2f}"
 
+    @property
+    def formatted_with_interval(self) -> str:
+        """The mean, its standard error if there is one, and its interval."""
+        return f"{self.formatted} ({self.low:.2f} to {self.high:.2f})"
 
-def estimate(question_means: Sequence[float], groups: Groups | None = None) -> Estimate:
-    """Estimates the mean over questions, each from 0 to 1.
 
-    The interval is Wilson's if every value is 0 or 1 and no two questions are of one group, else that of
+def estimate(question_means: Sequence[float], groups: Groups | None = None, *, lower: float = 0) -> Estimate:
+    """Estimates the mean over questions, each from `lower` to 1: 0 for scores, -1 for differences of scores.
+
+    The interval is Wilson's if every value is a score of 0 or 1 and no two questions are of one group, else that of
     `adjusted_wald_interval`.
 
     Raises:
@@ -58,11 +63,11 @@ def estimate(question_means: Sequence[float], groups: Groups | None = None) -> E
     if not values.size:
         raise ValueError("there are no questions to take a mean of")
     clusters = _Clusters(values, groups)
-    if not clusters.clustered and set(values) <= {0.0, 1.0}:
+    if lower == 0 and not clusters.clustered and set(values) <= {0.0, 1.0}:
         wilson = binomtest(int(values.sum()), values.size).proportion_ci(CONFIDENCE_LEVEL, method="wilson")
         low, high = float(wilson.low), float(wilson.high)
     else:
-        low, high = adjusted_wald_interval(values, groups, lower=0)
+        low, high = adjusted_wald_interval(values, groups, lower=lower)
     return Estimate(
         value=float(values.mean()),
         error=clusters.standard_error(),

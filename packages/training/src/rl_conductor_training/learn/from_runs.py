@@ -24,8 +24,8 @@ from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.trace.feedback import POSITIVE_SCORE
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.bench.statistics import estimate
 from rl_conductor_training.learn.data import archive_opening
-from rl_conductor_training.learn.gate import grouped_interval
 from rl_conductor_training.learn.learn import OnProgress, learn
 from rl_conductor_training.learn.production.stored_runs import (
     RUNS_FILE,
@@ -195,7 +195,7 @@ def _summarize_shapes(rated: list[RatedWorkflow], questions: dict[str, Sample]) 
     return tuple(
         ShapeSummary(
             workflow=name,
-            score=grouped_interval([run.score for run in runs], [group_of(questions[run.sample]) for run in runs]),
+            score=estimate([run.score for run in runs], [group_of(questions[run.sample]) for run in runs]),
             usd=sum((run.usd for run in runs), Decimal(0)) / len(runs),
             seconds=sum(run.seconds for run in runs) / len(runs),
         )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.bench.statistics import TAIL, resample_sums
+from rl_conductor_training.bench.statistics import Estimate, estimate
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.search.candidates import describe
 
@@ -18,37 +16,19 @@ MIN_GAIN = 0.05
 """Minimum share of further right answers of a fixed workflow for which it is proved on held-out questions."""
 
 
-class Interval(Value):
-    """A mean over questions with its 95 % interval, from a bootstrap over groups of questions."""
-
-    value: float
-    error: float = 0.0
-    """Standard error, clustered by group."""
-    low: float
-    high: float
-    n: int
-    """Number of questions."""
-    groups: int
-
-    @property
-    def formatted(self) -> str:
-        """The mean, its standard error and its interval."""
-        return f"{self.value:.2f} ± {self.error:.2f} ({self.low:.2f} to {self.high:.2f})"
-
-
 class Gate(Value):
     """The room for learning, measured on the training and validation questions."""
 
     best_single: str
     best_fixed: str
-    single: Interval
+    single: Estimate
     """Share that the best single worker answers."""
-    fixed: Interval
+    fixed: Estimate
     """Share that the best fixed workflow answers."""
-    oracle: Interval
+    oracle: Estimate
     """Share that at least one workflow answers."""
-    fixed_over_single: Interval
-    oracle_over_fixed: Interval
+    fixed_over_single: Estimate
+    oracle_over_fixed: Estimate
     """The room: what could be gained at most by choosing a workflow for each question."""
     is_open: bool
     """Whether choosing a workflow for each question can answer more than the best fixed workflow."""
@@ -63,30 +43,6 @@ class Gate(Value):
         where a few groups of questions leave a wide interval.
         """
         return self.fixed_over_single.value >= MIN_GAIN and self.fixed_over_single.groups >= MIN_GROUPS
-
-
-def grouped_interval(values: Sequence[float], groups: Sequence[str], *, seed: int = 0) -> Interval:
-    """Computes the mean of `values` and its bootstrap interval, drawing whole groups of questions.
-
-    Where all groups agree, the interval has no width; read it together with the number of groups.
-    """
-    names = sorted(set(groups))
-    index = {name: position for position, name in enumerate(names)}
-    sums, counts = np.zeros(len(names)), np.zeros(len(names))
-    for value, group in zip(values, groups, strict=True):
-        sums[index[group]] += value
-        counts[index[group]] += 1
-    drawn_sums, drawn_counts = resample_sums(np.stack([sums, counts]), seed=seed)
-    means = drawn_sums / drawn_counts
-    low, high = np.quantile(means, (TAIL, 1 - TAIL))
-    return Interval(
-        value=float(sums.sum() / counts.sum()),
-        error=float(means.std()),
-        low=float(low),
-        high=float(high),
-        n=len(values),
-        groups=len(names),
-    )
 
 
 def best_workflow(table: ScoreTable, workflows: Sequence[Workflow]) -> Workflow:
@@ -117,15 +73,15 @@ def measure_room(
     columns = [[score or 0.0 for score in table.scores(workflow)] for workflow in workflows]
     oracle = [max(scores) for scores in zip(*columns, strict=True)]
     single_scores, fixed_scores = columns[workflows.index(single)], columns[workflows.index(fixed)]
-    room = grouped_interval(_subtract(oracle, fixed_scores), groups)
-    best = grouped_interval(oracle, groups)
-    gain = grouped_interval(_subtract(fixed_scores, single_scores), groups)
+    room = _gain(oracle, fixed_scores, groups)
+    best = estimate(oracle, groups)
+    gain = _gain(fixed_scores, single_scores, groups)
     is_open = room.low > 0 and room.groups >= MIN_GROUPS
     return Gate(
         best_single=describe(single),
         best_fixed=describe(fixed),
-        single=grouped_interval(single_scores, groups),
-        fixed=grouped_interval(fixed_scores, groups),
+        single=estimate(single_scores, groups),
+        fixed=estimate(fixed_scores, groups),
         oracle=best,
         fixed_over_single=gain,
         oracle_over_fixed=room,
@@ -134,11 +90,11 @@ def measure_room(
     )
 
 
-def _subtract(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    return [ours - theirs for ours, theirs in zip(first, second, strict=True)]
+def _gain(ours: Sequence[float], theirs: Sequence[float], groups: Sequence[str]) -> Estimate:
+    return estimate([our - their for our, their in zip(ours, theirs, strict=True)], groups, lower=-1)
 
 
-def _reason(room: Interval, gain: Interval, oracle: Interval, *, is_open: bool, is_whole: bool) -> str:
+def _reason(room: Estimate, gain: Estimate, oracle: Estimate, *, is_open: bool, is_whole: bool) -> str:
     if is_open:
         return (
             f"choosing a workflow for each question could answer up to {room.value:.0%} more questions than the best "

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-import numpy as np
-
-from rl_conductor_training.bench.statistics import Difference, holm, sign_flip_test
+from rl_conductor_training.bench.statistics import estimate, holm, mean_difference
 from rl_conductor_training.learn.experience import ExperienceRow
-from rl_conductor_training.learn.gate import grouped_interval
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 
 SINGLE, FIXED, LINEAR, PROMPTED, ORACLE = "best single", "best fixed", "linear", "prompted planner", "oracle"
@@ -31,6 +28,10 @@ class SystemRows:
     planner_calls: bool = False
     sees_answers: bool = False
 
+    def scores(self, samples: Iterable[str]) -> list[float]:
+        """Returns the scores on the samples, in their order."""
+        return [self.rows[sample].score for sample in samples]
+
 
 def common_samples(systems: Sequence[SystemRows], samples: Iterable[str]) -> list[str]:
     """Returns the ids of the samples on which every system ran."""
@@ -43,7 +44,7 @@ def summarize_system(system: SystemRows, samples: Sequence[str], groups: Sequenc
     return SystemSummary(
         name=system.name,
         description=system.description,
-        right=grouped_interval([row.score for row in rows], groups),
+        right=estimate(system.scores(samples), groups),
         usd=sum((row.usd for row in rows), Decimal(0)) / len(rows),
         tokens=sum(row.tokens for row in rows) / len(rows),
         seconds=sum(row.seconds for row in rows) / len(rows),
@@ -57,9 +58,7 @@ def compare(systems: Sequence[SystemRows], samples: Sequence[str], groups: Seque
     by_name = {system.name: system for system in systems}
     pairs = list(list_comparisons([system.name for system in systems if not system.sees_answers]))
     differences = [
-        grouped_difference(
-            [by_name[ours].rows[sample].score - by_name[theirs].rows[sample].score for sample in samples], groups
-        )
+        mean_difference(by_name[ours].scores(samples), by_name[theirs].scores(samples), groups)
         for ours, theirs in pairs
     ]
     corrected = holm(differences) if differences else []
@@ -78,17 +77,6 @@ def list_comparisons(names: Sequence[str]) -> Iterator[tuple[str, str]]:
     for name in planned:
         simpler = (FIXED, LINEAR) if name == PROMPTED else (FIXED, LINEAR, PROMPTED)
         yield from ((name, baseline) for baseline in simpler if baseline in names)
-
-
-def grouped_difference(gaps: Sequence[float], groups: Sequence[str]) -> Difference:
-    """Tests whether the mean of `gaps` is zero; the signs of whole groups are flipped, which are independent."""
-    interval = grouped_interval(gaps, groups)
-    sums: dict[str, float] = {}
-    for gap, group in zip(gaps, groups, strict=True):
-        sums[group] = sums.get(group, 0.0) + gap
-    nonzero = np.array([value for value in sums.values() if value])
-    p = sign_flip_test(nonzero) if nonzero.size > 1 else 1.0
-    return Difference(value=interval.value, low=interval.low, high=interval.high, p=p, n=len(gaps))
 
 
 def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComparison]) -> tuple[str, str]:

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from rl_conductor.types import Dollars, Value
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.bench.statistics import Difference
+from rl_conductor_training.bench.statistics import Difference, Estimate
 from rl_conductor_training.learn.data import HeldOutOpening
-from rl_conductor_training.learn.gate import Gate, Interval
+from rl_conductor_training.learn.gate import Gate
 from rl_conductor_training.spending import CostEstimate
 
 
@@ -17,7 +17,7 @@ class SystemSummary(Value):
 
     name: str
     description: str
-    right: Interval
+    right: Estimate
     usd: Dollars
     """Mean US dollars per question."""
     tokens: float
@@ -36,7 +36,7 @@ class SystemComparison(Value):
     system: str
     baseline: str
     difference: Difference
-    """Its p-value is corrected for the number of comparisons (Holm), its interval is from a bootstrap over groups."""
+    """Its p-value is corrected for the number of comparisons (Holm), its interval is not."""
 
     @property
     def verdict(self) -> str:
@@ -112,7 +112,7 @@ class ShapeSummary(Value):
     """The feedback on workflows with the same workers in the same order."""
 
     workflow: str
-    score: Interval
+    score: Estimate
     """Mean feedback. Production did not assign workflows to questions at random, so shapes can't be compared."""
     usd: Dollars
     """Mean US dollars per run, without planning."""

@@ -13,9 +13,8 @@ from rl_conductor_training.bench.report import Table
 from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary
 
 METHOD = (
-    "Intervals are from a bootstrap over groups of questions, p from a test that flips the signs of whole groups, "
-    "corrected for the number of comparisons (Holm). “Gain” and “loss” stand only where both exclude zero. The oracle "
-    "knows which answers are right; nobody can use it."
+    "Intervals and tests treat a group of questions as one unit; p is corrected for the number of comparisons (Holm). "
+    "“Gain” and “loss” stand only where both exclude zero. The oracle knows which answers are right; nobody can use it."
 )
 
 
@@ -31,7 +30,7 @@ def system_table(proof: Proof) -> Table:
         (
             f"{system.name} *" if system.name == proof.recommended else system.name,
             system.description,
-            system.right.formatted,
+            system.right.formatted_with_interval,
             dollars(system.usd),
             f"{system.tokens:,.0f}",
             seconds(system.seconds),
@@ -79,11 +78,11 @@ def gate_table(record: LearnRecord) -> Table:
     return Table(
         ("training and validation questions", "right ± se (95 %)"),
         (
-            (f"best single worker: {gate.best_single}", gate.single.formatted),
-            (f"best fixed workflow: {gate.best_fixed}", gate.fixed.formatted),
-            ("oracle: at least one workflow is right", gate.oracle.formatted),
-            ("fixed over single", gate.fixed_over_single.formatted),
-            ("oracle over fixed (the room)", gate.oracle_over_fixed.formatted),
+            (f"best single worker: {gate.best_single}", gate.single.formatted_with_interval),
+            (f"best fixed workflow: {gate.best_fixed}", gate.fixed.formatted_with_interval),
+            ("oracle: at least one workflow is right", gate.oracle.formatted_with_interval),
+            ("fixed over single", gate.fixed_over_single.formatted_with_interval),
+            ("oracle over fixed (the room)", gate.oracle_over_fixed.formatted_with_interval),
         ),
     )
 
@@ -91,7 +90,13 @@ def gate_table(record: LearnRecord) -> Table:
 def feedback_table(shapes: Sequence[ShapeSummary]) -> Table:
     """Builds the table of production workflows by shape."""
     rows = tuple(
-        (shape.workflow, f"{shape.score.n}", shape.score.formatted, dollars(shape.usd), seconds(shape.seconds))
+        (
+            shape.workflow,
+            f"{shape.score.n}",
+            shape.score.formatted_with_interval,
+            dollars(shape.usd),
+            seconds(shape.seconds),
+        )
         for shape in shapes
     )
     return Table(("workflow in production", "rated", "feedback (95 %)", "$", "time"), rows)
