@@ -26,7 +26,6 @@ from langchain_conductor.messages import (
     core_message,
     core_messages,
     core_tool,
-    core_tool_choice,
     core_usage,
     lc_message,
     lc_messages,
@@ -365,32 +364,6 @@ def test_an_invalid_tool_is_refused(tool: Any) -> None:
 def test_a_tool_of_a_vendors_server_is_refused() -> None:
     with pytest.raises(ConfigError, match="runs only on its vendor's server"):
         core_tool({"type": "web_search_preview"})
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        (None, "auto"),
-        ("auto", "auto"),
-        (False, "auto"),
-        ("none", "none"),
-        ("any", "required"),
-        ("required", "required"),
-        (True, "required"),
-        ("now", "now"),
-        ({"type": "function", "function": {"name": "now"}}, "now"),
-        ({"type": "tool", "name": "now"}, "now"),
-        ({"type": "any"}, "required"),
-    ],
-    ids=str,
-)
-def test_a_choice_of_tool_is_read_in_every_spelling(theirs: Any, ours: str) -> None:
-    assert core_tool_choice(theirs, [Tool(name="now")]) == ours
-
-
-def test_a_choice_of_a_tool_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="tool_choice is 'later'; write 'auto', 'any', 'none' or one of now"):
-        core_tool_choice("later", [Tool(name="now")])
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "bedrock_converse"])

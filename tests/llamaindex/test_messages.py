@@ -21,11 +21,10 @@ from llama_index.core.base.llms.types import (
 )
 from pydantic import BaseModel
 
-from llama_index.llms.conductor.chat_requests import tool_choice
 from llama_index.llms.conductor.messages import chat_message, core_message, core_tool, reply_message
 from llamaindex.scripts import conductor, scripted_worker
 from rl_conductor import ConfigError, Message
-from rl_conductor.types import Continuation, FilePart, ImagePart, ReasoningPart, TextPart, Tool, ToolCall
+from rl_conductor.types import Continuation, FilePart, ImagePart, ReasoningPart, TextPart, ToolCall
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -180,25 +179,6 @@ def test_an_empty_thinking_block_is_dropped() -> None:
 def test_a_tool_call_without_an_id_gets_the_name_of_its_tool() -> None:
     (call,) = core_message(ChatMessage(role="assistant", blocks=[ToolCallBlock(tool_name="look")])).tool_calls
     assert (call.id, call.arguments) == ("look", "{}")
-
-
-@pytest.mark.parametrize(
-    ("choice", "expected"),
-    [
-        (None, "auto"),
-        ("any", "required"),
-        ("none", "none"),
-        ("look", "look"),
-        ({"type": "function", "function": {"name": "look"}}, "look"),
-    ],
-)
-def test_both_forms_of_tool_choice_are_accepted(choice: Any, expected: str) -> None:
-    assert tool_choice(choice, [Tool(name="look", description="", parameters={})]) == expected
-
-
-def test_choosing_an_unknown_tool_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="tool_choice is 'lok'; write 'auto', 'required', 'none' or one of look"):
-        tool_choice("lok", [Tool(name="look", description="", parameters={})])
 
 
 def test_a_malformed_tool_is_an_error() -> None:

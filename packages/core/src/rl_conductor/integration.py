@@ -29,6 +29,7 @@ from rl_conductor.models.base import parse_retry_after
 from rl_conductor.models.openai.wire import TokenCounts, is_strict_schema, refusal
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
+from rl_conductor.models.request_options import parse_response_format, parse_tool_choice
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -57,7 +58,9 @@ __all__ = [
     "iterate_in_thread",
     "iterate_sync",
     "parse_finish_reason",
+    "parse_response_format",
     "parse_retry_after",
+    "parse_tool_choice",
     "parts_of",
     "price_of",
     "prompt_in",

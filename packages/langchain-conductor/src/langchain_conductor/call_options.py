@@ -9,11 +9,11 @@ from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from langchain_conductor.call_defaults import StopSequences
-from langchain_conductor.messages import core_messages, core_tool, core_tool_choice
+from langchain_conductor.messages import core_messages, core_tool
 from langchain_conductor.structured_output import response_format
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import first_field_error
-from rl_conductor.types import Effort, JsonFormat, Request, Sampling
+from rl_conductor.integration import first_field_error, parse_response_format, parse_tool_choice
+from rl_conductor.types import Effort, Request, Sampling
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
@@ -72,9 +72,13 @@ class CallOptions(BaseModel):
         return Request(
             messages=core_messages(messages),
             tools=tools,
-            tool_choice=core_tool_choice(self.tool_choice, tools),
+            tool_choice=parse_tool_choice(self.tool_choice, tools),
             parallel_tool_calls=self.parallel_tool_calls,
-            response_format=_parse_response_format(self.response_format),
+            response_format=parse_response_format(
+                response_format(self.response_format, "json_schema")
+                if isinstance(self.response_format, type)
+                else self.response_format
+            ),
             sampling=Sampling(
                 temperature=self.temperature,
                 top_p=self.top_p,
@@ -85,21 +89,3 @@ class CallOptions(BaseModel):
             ),
             timeout=self.timeout,
         )
-
-
-def _parse_response_format(value: dict[str, Any] | type | None) -> JsonFormat | None:
-    if isinstance(value, type):
-        value = response_format(value, "json_schema")
-    match value:
-        case None | {"type": "text"}:
-            return None
-        case {"type": "json_object"}:
-            return JsonFormat()
-        case {"type": "json_schema", "json_schema": {"schema": dict(schema), **details}}:
-            return JsonFormat(
-                name=str(details.get("name") or "reply"), json_schema=schema, strict=details.get("strict")
-            )
-    raise ConfigError(
-        f"response_format is {value!r}; write a pydantic class, {{'type': 'json_object'}} or "
-        "{'type': 'json_schema', 'json_schema': {'name': ..., 'schema': ...}}"
-    )

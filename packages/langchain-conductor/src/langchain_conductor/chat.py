@@ -19,12 +19,12 @@ from langchain_conductor.call_options import CallOptions
 from langchain_conductor.chat_run import ChatRun, combine_outputs
 from langchain_conductor.chat_settings import ChatConductorSettings
 from langchain_conductor.conductors import model_name
-from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, core_tool_choice, lc_tool
+from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, lc_tool
 from langchain_conductor.pool import AnyWorker
 from langchain_conductor.structured_output import Method, Schema, response_format, unwrap_schema, with_parser
 from langchain_conductor.tracing import prepare_run
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import iterate_sync, run_sync
+from rl_conductor.integration import iterate_sync, parse_tool_choice, run_sync
 
 DEFAULT_OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop", "reasoning_effort", "timeout")
 """Fields that are the defaults of each call's options."""
@@ -95,7 +95,7 @@ class ChatConductor(ChatConductorSettings):
         core_tools = [core_tool(tool, strict=strict) for tool in tools]
         return self._bind_checked(
             tools=[lc_tool(tool) for tool in core_tools],
-            tool_choice=core_tool_choice(tool_choice, core_tools),
+            tool_choice=parse_tool_choice(tool_choice, core_tools),
             parallel_tool_calls=parallel_tool_calls,
             **kwargs,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast, get_args
 
 from langchain_core.messages import (
@@ -146,23 +146,6 @@ def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:
         )
     fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}
     return Tool.model_validate({**fields, "strict": function.get("strict")})
-
-
-def core_tool_choice(choice: str | bool | Mapping[str, Any] | None, tools: Sequence[Tool]) -> str:
-    """Converts LangChain's, OpenAI's or Anthropic's tool choice to `auto`, `none`, `required` or a tool's name.
-
-    Raises:
-        ConfigError: no tool has that name.
-    """
-    if isinstance(choice, Mapping):
-        choice = choice.get("function", choice).get("name") or choice.get("type")
-    if choice in (None, False, "auto", "none"):
-        return "none" if choice == "none" else "auto"
-    if choice in (True, "any", "required"):
-        return "required"
-    if choice not in (names := [tool.name for tool in tools]):
-        raise ConfigError(f"tool_choice is {choice!r}; write 'auto', 'any', 'none' or one of {', '.join(names)}")
-    return str(choice)
 
 
 def _core_reply(message: AIMessage) -> Message:

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from rl_conductor import Request, Sampling
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import first_field_error
-from rl_conductor.types import JsonFormat, Tool
+from rl_conductor.integration import first_field_error, parse_response_format, parse_tool_choice
 
 from .messages import core_messages, core_tool
 
@@ -39,8 +38,8 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
         return Request(
             messages=core_messages(messages),
             tools=tools,
-            tool_choice=tool_choice(options.get("tool_choice"), tools) if tools else "auto",
-            response_format=_json_format(options.get("response_format")),
+            tool_choice=parse_tool_choice(options.get("tool_choice"), tools) if tools else "auto",
+            response_format=parse_response_format(options.get("response_format")),
             sampling=_sampling(options, defaults),
             **{name: options[name] for name in UNCHANGED_KEYWORDS & options.keys()},
         )
@@ -49,41 +48,8 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
         raise ConfigError(f"{field.path}={field.value!r} is invalid: {field.message}") from None
 
 
-def tool_choice(choice: str | Mapping[str, Any] | None, tools: Sequence[Tool]) -> str:
-    """Converts a tool choice in LlamaIndex's or OpenAI's form to the core's; `None` becomes `auto`.
-
-    Raises:
-        ConfigError: no tool has that name.
-    """
-    if isinstance(choice, Mapping):
-        choice = str(choice.get("function", choice).get("name", "required"))
-    converted = {"any": "required"}.get(choice, choice) if choice else "auto"
-    names = [tool.name for tool in tools]
-    if converted not in {"auto", "none", "required", *names}:
-        raise ConfigError(f"tool_choice is {choice!r}; write 'auto', 'required', 'none' or one of {', '.join(names)}")
-    return converted
-
-
 def _sampling(options: Mapping[str, Any], defaults: Sampling) -> Sampling:
     overrides = {name: options[name] for name in SAMPLING_KEYWORDS & options.keys()}
     if isinstance(overrides.get("stop"), str):
         overrides["stop"] = (overrides["stop"],)
     return Sampling.model_validate(defaults.model_dump() | overrides)
-
-
-def _json_format(response_format: type[BaseModel] | Mapping[str, Any] | None) -> JsonFormat | None:
-    match response_format:
-        case None:
-            return None
-        case {"type": "text"}:
-            return None
-        case {"type": "json_object"}:
-            return JsonFormat()
-        case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema, **details}}:
-            name = str(details.get("name") or "reply")
-            return JsonFormat(name=name, json_schema=dict(schema), strict=details.get("strict"))
-        case Mapping():
-            return JsonFormat(json_schema=dict(response_format))
-        case type() if issubclass(response_format, BaseModel):
-            return JsonFormat(name=response_format.__name__, json_schema=response_format.model_json_schema())
-    raise ConfigError(f"response_format is {response_format!r}; write a pydantic class or a JSON schema")
