@@ -161,6 +161,17 @@ def test_structured_output_by_json_schema_without_tools() -> None:
     assert model.requests[0].tools == ()
 
 
+def test_the_values_of_structured_output_are_streamed_as_they_are_written() -> None:
+    writer = ScriptedModel([['{"name": "Her', 'on", ', '"grams": 310}']])
+    llm = Conductor({"writer": writer}, planner=planner(plan((0, "Describe it.", []))))
+    outputs: list[Any] = [*llm.stream_structured_predict(Kite, PROMPT, kite="Heron")]
+    names = [output.name for output in outputs]
+    assert names[0] == "Her"
+    assert names[-1] == "Heron"
+    request = writer.requests[0]
+    assert (request.needs, request.tools) == (("json_schema",), ())
+
+
 @pytest.mark.parametrize("use_async", [False, True])
 async def test_streamed_structured_output_by_json_schema(use_async: bool) -> None:
     model = ScriptedModel(HERON.model_dump_json(), capabilities=Capabilities(json_schema=True))
@@ -193,7 +204,8 @@ def test_structured_output_is_streamed() -> None:
     def fill_in_if_required(request: Request) -> Message:
         return fill_in_kite(request) if request.tool_choice == "required" else Message.assistant("A text.")
 
-    output = [*conductor(second=fill_in_if_required).stream_structured_predict(Kite, PROMPT, kite="Heron")]
+    writer = ScriptedModel(fill_in_if_required, capabilities=Capabilities(tools=True))
+    output = [*conductor(second=writer).stream_structured_predict(Kite, PROMPT, kite="Heron")]
     last = output[-1]
     assert isinstance(last, Kite | FlexibleModel)
     assert last.model_dump() == HERON.model_dump()
