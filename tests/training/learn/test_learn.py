@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rl_conductor import Conductor, ConfigError, LimitError, Limits, ModelError, ScriptedModel, Worker, WorkerPool
+from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
@@ -21,7 +22,7 @@ from rl_conductor.types import FREE, Price, Request
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.learn.learn import PILOT
+from rl_conductor_training.learn.learn import PILOT, _LearnRun
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question
@@ -250,6 +251,25 @@ async def test_a_cap_in_tokens_is_never_passed(tmp_path: Path) -> None:
     with pytest.raises(LimitError, match=r"the caps are too low to ask the workers a single question"):
         await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path, budget=Limits(tokens=300))
     assert stored_usage(tmp_path / "replies.sqlite").total_tokens <= 300
+
+
+async def test_a_cap_that_leaves_nothing_for_the_proof_is_named_and_the_heldout_questions_stay_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use_up(run: _LearnRun, *arguments: Any) -> Any:
+        run.budget.total.charge(Amount(tokens=10**6 - run.budget.total.spent.tokens))
+        return await choose(run, *arguments)
+
+    choose = _LearnRun._choose
+    monkeypatch.setattr(_LearnRun, "_choose", use_up)
+    with pytest.raises(
+        LimitError, match=r"to ask every system a single held-out question: the tokens ran out"
+    ) as caught:
+        await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path, budget=Limits(tokens=10**6))
+    assert caught.value.limit == "tokens"
+    assert not (tmp_path / "heldout.json").exists()
+    with pytest.raises(ConfigError, match=r"learning did not finish; run the same .* with higher caps if one ended it"):
+        Conductor.load(tmp_path)
 
 
 async def test_a_cap_in_minutes_ends_the_run_and_leaves_no_half_results(tmp_path: Path) -> None:

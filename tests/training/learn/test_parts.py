@@ -108,7 +108,7 @@ async def test_own_heldout_questions_leave_the_task_for_training_and_validation(
     task = build_task()
     own = Task("own", renamed(task.samples[:4], "Oslo"), wrong_always)
     data = split_task(task, seed=0, opening_file=tmp_path / "heldout.json", heldout=own)
-    assert data.heldout.open().samples == own.samples
+    assert data.heldout.task.samples == own.samples
     assert (len(data.train.samples), len(data.validation.samples)) == (14, 6)
     assert not {sample.id for sample in own.samples} & {
         sample.id for part in (data.train, data.validation) for sample in part.samples
@@ -123,7 +123,8 @@ def test_questions_that_were_opened_before_are_for_training_after_a_change(tmp_p
     opened: set[str] = set()
     for seed in range(3):
         data = split(tmp_path, seed)
-        heldout = {sample.id for sample in data.heldout.open().samples}
+        data.heldout.record_opening()
+        heldout = data.heldout.ids
         assert heldout == {sample.id for sample in split(tmp_path, seed).heldout.task.samples}
         assert not heldout & opened
         assert opened <= {sample.id for sample in data.train.samples}
@@ -139,7 +140,9 @@ def test_opened_questions_are_recognised_when_their_line_numbers_change(tmp_path
         return split_task(f"jsonl:{tmp_path / 'questions.jsonl'}", seed=0, opening_file=tmp_path / "heldout.json")
 
     questions = [sample.question for sample in build_task().samples]
-    opened = {sample.question for sample in split_lines(questions).heldout.open().samples}
+    heldout = split_lines(questions).heldout
+    heldout.record_opening()
+    opened = {sample.question for sample in heldout.task.samples}
     changed = split_lines(["Is this new?", *questions] if change == "insert" else questions[::-1])
     assert opened <= {sample.question for sample in changed.train.samples}
     assert (tmp_path / "heldout-1.json").exists()
@@ -147,7 +150,7 @@ def test_opened_questions_are_recognised_when_their_line_numbers_change(tmp_path
 
 def open_all(folder: Path) -> None:
     for seed in range(20):
-        split(folder, seed).heldout.open()
+        split(folder, seed).heldout.record_opening()
 
 
 def test_a_folder_in_which_too_much_was_opened_needs_new_questions(tmp_path: Path) -> None:

@@ -178,6 +178,11 @@ def read_conductor_file(folder: Path) -> ConductorFile:
         ConfigError: it does not exist or is invalid.
     """
     if not (folder / CONDUCTOR_FILE).is_file():
+        if (folder / EXPERIENCE_FILE).is_file():
+            raise ConfigError(
+                f"{str(folder)!r} has results, but no {CONDUCTOR_FILE}: learning did not finish; {RELEARN}, with "
+                "higher caps if one ended it"
+            )
         raise ConfigError(
             f"{str(folder)!r} is not the folder of a learned conductor: it has no {CONDUCTOR_FILE}; "
             "create one with rl-conductor learn QUESTIONS.jsonl --pool POOL.toml --out FOLDER"

@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -47,13 +48,17 @@ class HeldOutOpening(Value):
 
 @dataclass
 class HeldOut:
-    """The held-out questions, which are opened once, at the end; the opening is recorded in a file."""
+    """The held-out questions, which are opened once, at the end; a file records it from the first scored answer on."""
 
     task: Task
     seed: int
     path: Path
     """File of the record."""
-    opening: HeldOutOpening | None = field(default=None, init=False)
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The ids of the questions."""
+        return frozenset(sample.id for sample in self.task.samples)
 
     @property
     def size(self) -> int:
@@ -68,20 +73,19 @@ class HeldOut:
         opening = read_value(self.path, HeldOutOpening)
         return opening.questions != self.size or not all(map(opening.includes, self.task.samples))
 
-    def open(self) -> Task:
-        """Returns the questions, and records the opening; a run that resumes keeps the first record."""
+    def record_opening(self) -> HeldOutOpening:
+        """Records that an answer to one of the questions was scored; a run that resumes keeps the first record."""
         if self.path.exists():
-            self.opening = read_value(self.path, HeldOutOpening)
-        else:
-            self.opening = HeldOutOpening(
-                opened=datetime.now(UTC),
-                questions=len(self.task.samples),
-                seed=self.seed,
-                samples=tuple(sample.id for sample in self.task.samples),
-                hashes=tuple(hash_question(sample.question) for sample in self.task.samples),
-            )
-            write_value(self.path, self.opening)
-        return self.task
+            return read_value(self.path, HeldOutOpening)
+        opening = HeldOutOpening(
+            opened=datetime.now(UTC),
+            questions=len(self.task.samples),
+            seed=self.seed,
+            samples=tuple(sample.id for sample in self.task.samples),
+            hashes=tuple(hash_question(sample.question) for sample in self.task.samples),
+        )
+        write_value(self.path, opening)
+        return opening
 
 
 @dataclass(frozen=True)

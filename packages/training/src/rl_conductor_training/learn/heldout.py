@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rl_conductor.errors import LimitError
 from rl_conductor.planning.selector import WorkflowSelector
 from rl_conductor.types import Message, Request
 from rl_conductor.workflow.workflow import Workflow
@@ -30,8 +29,10 @@ from rl_conductor_training.tasks import Sample
 
 async def prove(
     runner: Runner, data: LearnData, learners: Sequence[Learner], lessons: Lessons, notes: list[str]
-) -> Proof:
-    """Opens the held-out questions and compares the systems on them, the baselines first.
+) -> Proof | None:
+    """Compares the systems on the held-out questions, the baselines first.
+
+    Returns `None` if the budget did not suffice for a single question.
 
     Args:
         runner: runs the systems within the budget.
@@ -39,12 +40,8 @@ async def prove(
         learners: the baselines and the learners that were chosen on the validation questions, fitted.
         lessons: what they learned from.
         notes: receives a remark for each system that the budget ended early; such a system is left out.
-
-    Raises:
-        LimitError: the budget did not suffice for a single held-out question.
     """
-    samples = data.heldout.open().samples
-    assert data.heldout.opening is not None
+    samples = data.heldout.task.samples
     ordered = sorted(learners, key=lambda learner: learner.name not in BASELINES)
     workflows = list(dict.fromkeys([*lessons.singles, *lessons.workflows]))
     systems = [await _run_system(runner, learner, samples) for learner in ordered if learner.name in BASELINES]
@@ -57,38 +54,23 @@ async def prove(
     oracle = _oracle(score_table(runner, samples), workflows)
     systems.append(SystemRows(ORACLE, "the cheapest right workflow", oracle, sees_answers=True))
     systems = _drop_incomplete(systems, len(samples), notes)
-    ids = _complete_samples(systems, samples, notes)
+    ids = common_samples(systems, [sample.id for sample in samples])
+    if not ids:
+        return None
+    if len(ids) < len(samples):
+        notes.append(f"a cap ended the proof early: it covers {len(ids)} of {len(samples)} held-out questions")
     groups = [data.groups[name] for name in ids]
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
     comparisons = tuple(compare(systems, ids, groups))
     recommended, reason = recommend(summaries, comparisons)
     return Proof(
-        opening=data.heldout.opening,
+        opening=data.heldout.record_opening(),
         questions=len(ids),
         systems=summaries,
         comparisons=comparisons,
         recommended=recommended,
         reason=reason,
     )
-
-
-def _complete_samples(systems: Sequence[SystemRows], samples: Sequence[Sample], notes: list[str]) -> list[str]:
-    """Returns the ids of the questions on which every system ran, and notes if some are missing.
-
-    Raises:
-        LimitError: there is no such question.
-    """
-    ids = common_samples(systems, [sample.id for sample in samples])
-    if not ids:
-        raise LimitError(
-            "the caps left nothing for the held-out questions; raise them and run the same command again",
-            limit="usd",
-            needed=0,
-            remaining=0,
-        )
-    if len(ids) < len(samples):
-        notes.append(f"a cap ended the proof early: it covers {len(ids)} of {len(samples)} held-out questions")
-    return ids
 
 
 async def run_learner(runner: Runner, learner: Learner, samples: Sequence[Sample]) -> dict[str, ExperienceRow]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import EXPERIENCE_FILE, OPENING_FILE
+from rl_conductor.errors import LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -65,7 +66,6 @@ PILOT = 4
 PILOT_PROPOSALS = 2
 """Number of plans from which the cost of a plan is measured."""
 PLAN_FILE = "plan.json"
-CAP_NOTE = "a cap ended"
 
 Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 
@@ -118,7 +118,7 @@ async def learn(
     Raises:
         ConfigError: the task is too small or has a held-out question, a cap in dollars can't be enforced, or another
             process uses the folder.
-        LimitError: the caps are too low to compare the workers.
+        LimitError: the caps are too low to compare the workers, or for any held-out question.
     """
     with lock_folder(Path(out)):
         workspace = open_workspace(pool, planner, Path(out))
@@ -156,6 +156,8 @@ class _LearnRun:
     on_progress: OnProgress
     rated: Sequence[RatedWorkflow] = ()
     notes: list[str] = field(default_factory=list)
+    is_cut: bool = False
+    """Whether a cap ended a stage before the proof early."""
 
     def __post_init__(self) -> None:
         folder, conductor = self.workspace.folder, self.workspace.conductor
@@ -174,7 +176,7 @@ class _LearnRun:
             experience=self.experience,
             workers=self.workspace.workers,
             concurrency=self.settings.concurrency,
-            on_row=lambda row: self._report(self.stage, row),
+            on_row=self._add_row,
             on_status=lambda status: self._report(f"{self.stage}: {status}"),
         )
         add_production_rows(self.runner, self.rated)
@@ -197,7 +199,7 @@ class _LearnRun:
         exploration, plan = await self._explore(search)
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
-        is_whole = not plan.is_smaller and not any(note.startswith(CAP_NOTE) for note in self.notes)
+        is_whole = not (plan.is_smaller or self.is_cut)
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=is_whole)
         findings, learners = Findings(search, exploration, lessons, gate), self.learners
         compares = gate.is_open or not self.settings.requires_room
@@ -210,9 +212,10 @@ class _LearnRun:
         if compares or gate.fixed_is_better:
             self._begin("proving on held-out questions", 1.0)
             findings.proof = await prove(self.runner, self.data, learners, lessons, self.notes)
+            if findings.proof is None:
+                raise self._caps_too_low("to ask every system a single held-out question", plan.thorough)
         record = self._record(findings)
-        recommended = next((learner for learner in learners if learner.name == record.recommended), None)
-        self.workspace.write(record, recommended, self.data)
+        self.workspace.write(record, learners, self.data)
         return record
 
     async def _plan_search(self) -> Search:
@@ -278,7 +281,7 @@ class _LearnRun:
             for name, workflow in zip(self.workspace.conductor.pool, self.singles, strict=True)
         }
         if not any(rows.values()):
-            raise caps_too_low("to ask the workers a single question", Cost(), self.estimate, self.limits)
+            raise self._caps_too_low("to ask the workers a single question", Cost())
         self.notes += describe_failures(rows)
         # Rows of an earlier process took none of this time.
         seconds = sum(row.seconds for name in rows for row in rows[name] if row.created >= created)
@@ -308,8 +311,17 @@ class _LearnRun:
     def _report(self, stage: str, row: ExperienceRow | None = None) -> None:
         self.on_progress(LearnProgress(stage, self.budget.total.spent, row))
 
+    def _add_row(self, row: ExperienceRow) -> None:
+        if row.sample in self.data.heldout.ids:
+            self.data.heldout.record_opening()
+        self._report(self.stage, row)
+
     def _note_cap(self, stage: str, consequence: str) -> None:
-        self.notes.append(f"{CAP_NOTE} {stage} early: {consequence}")
+        self.is_cut = True
+        self.notes.append(f"a cap ended {stage} early: {consequence}")
+
+    def _caps_too_low(self, purpose: str, thorough: Cost) -> LimitError:
+        return caps_too_low(purpose, thorough, self.estimate, self.limits, self.budget.spending)
 
     async def _validate(self, exploration: Exploration, plan: SearchPlan) -> tuple[Lessons, Lessons]:
         """Runs the selected workflows on the validation questions; returns all lessons, and those of training alone.
@@ -327,8 +339,7 @@ class _LearnRun:
         table = score_table(self.runner, samples)
         complete = [sample for sample in samples if all((workflow, sample.id) in table.rows for workflow in workflows)]
         if not complete:
-            purpose = "to compare the workers on a single question"
-            raise caps_too_low(purpose, plan.thorough, self.estimate, self.limits)
+            raise self._caps_too_low("to compare the workers on a single question", plan.thorough)
         training = [sample for sample in complete if sample in trained]
         return self._lessons(complete, exploration), self._lessons(training or complete, exploration)
 

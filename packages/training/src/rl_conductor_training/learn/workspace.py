@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,11 +55,12 @@ class Workspace:
             return []
         return [f"{blind} can't see the question in a chain; give the function a parameter called 'question'"]
 
-    def write(self, record: LearnRecord, learner: Learner | None, data: LearnData) -> None:
+    def write(self, record: LearnRecord, learners: Sequence[Learner], data: LearnData) -> None:
         """Writes the conductor of the recommended learner, the record and the report.
 
         Learned workflows of several steps and trained planners get the domain of the task's questions.
         """
+        learner = next((learner for learner in learners if learner.name == record.recommended), None)
         conductor = self.conductor if learner is None else learner.apply(self.conductor)
         weights = getattr(learner, "planner_entry", None)
         selector = conductor.config.selector

@@ -33,8 +33,15 @@ class Cost(Value):
 
     def share(self, limits: Limits) -> float:
         """Returns the largest share of a cap that this cost takes; 0 without caps."""
-        caps = ((self.usd, limits.usd), (self.tokens, limits.tokens), (self.seconds, limits.seconds))
-        return max((amount / float(cap) for amount, cap in caps if cap), default=0.0)
+        return max(self._shares(limits).values(), default=0.0)
+
+    def tightest_cap(self, limits: Limits) -> str | None:
+        """Returns the name of the cap of which this cost takes the largest share; `None` without caps."""
+        shares = self._shares(limits)
+        return max(shares, key=lambda name: shares[name], default=None)
+
+    def _shares(self, limits: Limits) -> dict[str, float]:
+        return {name: amount / float(cap) for name, amount in self if (cap := getattr(limits, name))}
 
 
 @dataclass(frozen=True)

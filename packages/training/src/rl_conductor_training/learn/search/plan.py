@@ -41,6 +41,9 @@ STEPS_PER_WORKFLOW = 1.6
 """Expected number of a selected workflow's steps that it shares with no other one."""
 
 
+CAP_NAMES = {"usd": "the dollars", "tokens": "the tokens", "seconds": "the time"}
+
+
 class SearchLevel(NamedTuple):
     """Settings that decide how thorough a search is."""
 
@@ -190,8 +193,7 @@ def store_plan(path: Path, plan: SearchPlan, key: str) -> SearchPlan:
 
 def describe_need(thorough: Cost, estimate: CostEstimate, limits: Limits) -> str:
     """Says how much a thorough run needs, in the units of the caps: as measured, or estimated if nothing was."""
-    guess = Cost(usd=float(estimate.usd or 0), tokens=estimate.tokens, seconds=estimate.minutes * 60)
-    needed = thorough if thorough.tokens else guess
+    needed = _needed(thorough, estimate)
     parts = [
         *([f"${needed.usd:.2g}"] if limits.usd is not None else []),
         *([f"{needed.tokens:,.0f} tokens"] if limits.tokens is not None else []),
@@ -200,11 +202,25 @@ def describe_need(thorough: Cost, estimate: CostEstimate, limits: Limits) -> str
     return f"a thorough one takes about {' and '.join(parts)}, or more"
 
 
-def caps_too_low(purpose: str, thorough: Cost, estimate: CostEstimate, limits: Limits) -> LimitError:
-    """Builds the error of caps that did not suffice for `purpose`."""
-    limit = "tokens" if limits.seconds is None else "seconds"
-    message = f"the caps are too low {purpose}; {describe_need(thorough, estimate, limits)}"
-    return LimitError(message, limit=limit, needed=estimate.tokens, remaining=0)
+def _needed(thorough: Cost, estimate: CostEstimate) -> Cost:
+    guess = Cost(usd=float(estimate.usd or 0), tokens=estimate.tokens, seconds=estimate.minutes * 60)
+    return thorough if thorough.tokens else guess
+
+
+def caps_too_low(purpose: str, thorough: Cost, estimate: CostEstimate, limits: Limits, spending: Cost) -> LimitError:
+    """Builds the error of caps that did not suffice for `purpose`; it names the one that ran out."""
+    need = describe_need(thorough, estimate, limits)
+    limit = spending.tightest_cap(limits)
+    if limit is None:
+        message = f"the cap on calls is too low {purpose}; a thorough search makes about {estimate.calls:,}"
+        return LimitError(message, limit="calls", needed=estimate.calls, remaining=0)
+    return LimitError(
+        f"the caps are too low {purpose}: {CAP_NAMES[limit]} ran out; {need}: raise the caps and run the same command "
+        "again",
+        limit=limit,
+        needed=getattr(_needed(thorough, estimate), limit),
+        remaining=max(float(getattr(limits, limit)) - getattr(spending, limit), 0.0),
+    )
 
 
 def _plan_level(
