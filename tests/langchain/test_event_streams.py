@@ -80,8 +80,8 @@ class TokenHandler(BaseCallbackHandler):
     def on_chat_model_start(self, *_: Any, **__: Any) -> None:
         self.starts += 1
 
-    def on_llm_new_token(self, token: str, **_: Any) -> None:
-        self.tokens += [token] if token else []
+    def on_llm_new_token(self, token: str | list[str | dict[str, Any]], **_: Any) -> None:
+        self.tokens += [str(token)] if token else []
 
 
 class AsyncTokenHandler(AsyncCallbackHandler):
@@ -90,8 +90,8 @@ class AsyncTokenHandler(AsyncCallbackHandler):
     def __init__(self) -> None:
         self.tokens: list[str] = []
 
-    async def on_llm_new_token(self, token: str, **_: Any) -> None:
-        self.tokens += [token] if token else []
+    async def on_llm_new_token(self, token: str | list[str | dict[str, Any]], **_: Any) -> None:
+        self.tokens += [str(token)] if token else []
 
 
 @pytest.mark.parametrize("handler_type", [TokenHandler, AsyncTokenHandler])

@@ -264,5 +264,6 @@ async def test_a_response_repeats_the_format_and_the_other_settings_of_its_reque
     assert (reply.reasoning and reply.reasoning.effort, reply.user, reply.safety_identifier) == ("low", "ann", "u1")
     assert reply.completed_at is not None
     assert reply.completed_at >= reply.created_at
-    formats = [(await at.openai().responses.create(**BASIC, **more)).text for more in ({}, {"text": {"format": ANY}})]
+    requests: list[Any] = [BASIC, {**BASIC, "text": {"format": ANY}}]
+    formats = [(await at.openai().responses.create(**request)).text for request in requests]
     assert [text and text.format and text.format.type for text in formats] == ["text", "json_object"]

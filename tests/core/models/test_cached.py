@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ async def test_a_cached_reply_costs_what_the_call_would_cost_now(file: Path) -> 
     ):
         model = ScriptedModel("reply", price=price)
         usage = (await CachedModel(model, file).complete(asking())).usage
-        assert (usage.cost, usage.unpriced_calls) == (dollars or 0, 0 if price else 1)
+        assert (usage.cost, usage.unpriced_calls) == (Decimal(dollars or 0), 0 if price else 1)
     assert stored_usage(file).cost == 1
 
 

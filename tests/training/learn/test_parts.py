@@ -279,7 +279,7 @@ def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None
 
 def test_the_intervals_of_the_gate_are_those_of_the_benchmark() -> None:
     groups = [str(number // 2) for number in range(20)]
-    scores = {A: [1, 0] * 10, B: [0, 1] * 10}
+    scores = {A: [1.0, 0.0] * 10, B: [0.0, 1.0] * 10}
     gate = measure_room(table(scores), [A, B], [], groups)
     room = mean_difference([1] * 20, scores[A], groups)
     assert (gate.oracle_over_fixed.low, gate.oracle_over_fixed.high) == (room.low, room.high)
