@@ -162,6 +162,7 @@ async def test_nothing_is_paid_twice(tmp_path: Path) -> None:
     calls = count_calls(pool)
     second = await learn(build_task(), pool, planner=build_planner(), out=tmp_path)
     assert count_calls(pool) == calls
+    assert (first.reused, second.reused) == (0, second.runs)
     assert second.portfolio == first.portfolio
 
 

@@ -310,6 +310,8 @@ def print_record(record: LearnRecord | FeedbackRecord, out: Path) -> None:
         stdout.print(Text(f"{record.proof.reason}."))
     for note in record.notes:
         stdout.print(Text(f"Note: {note}."))
+    if record.reused:
+        console.note(console.stderr(), f"{record.reused} of {counted(record.runs, 'run')} reused from {out}")
     stdout.print(Text(f"Recommended, and saved in {out}: {record.recommended}"))
     console.note(
         console.stderr(),

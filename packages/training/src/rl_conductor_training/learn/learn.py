@@ -81,7 +81,6 @@ class LearnProgress(NamedTuple):
 
 
 OnProgress = Callable[[LearnProgress], None]
-"""Called as stages begin and rows arrive."""
 
 
 async def learn(
@@ -156,8 +155,7 @@ class _LearnRun:
     on_progress: OnProgress
     rated: Sequence[RatedWorkflow] = ()
     notes: list[str] = field(default_factory=list)
-    is_cut: bool = False
-    """Whether a cap ended a stage before the proof early."""
+    was_cut_by_cap: bool = False
 
     def __post_init__(self) -> None:
         folder, conductor = self.workspace.folder, self.workspace.conductor
@@ -199,7 +197,7 @@ class _LearnRun:
         exploration, plan = await self._explore(search)
         lessons, training = await self._validate(exploration, plan)
         groups = [self.data.groups[sample.id] for sample in lessons.table.samples]
-        is_whole = not (plan.is_smaller or self.is_cut)
+        is_whole = not (plan.is_smaller or self.was_cut_by_cap)
         gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=is_whole)
         findings, learners = Findings(search, exploration, lessons, gate), self.learners
         compares = gate.is_open or not self.settings.requires_room
@@ -317,7 +315,7 @@ class _LearnRun:
         self._report(self.stage, row)
 
     def _note_cap(self, stage: str, consequence: str) -> None:
-        self.is_cut = True
+        self.was_cut_by_cap = True
         self.notes.append(f"a cap ended {stage} early: {consequence}")
 
     def _caps_too_low(self, purpose: str, thorough: Cost) -> LimitError:
@@ -393,6 +391,8 @@ class _LearnRun:
             proof=proof,
             recommended=proof.recommended if proof else BestSingle.name,
             notes=tuple(self.notes),
+            runs=len(self.runner.made | self.runner.reused),
+            reused=len(self.runner.reused),
             calls=spending.calls,
             tokens=spending.tokens,
             usd=spending.usd,

@@ -101,6 +101,10 @@ class LearnRecord(Value):
     """The system in the folder."""
     notes: tuple[str, ...] = ()
     """Caps that were reached, and other remarks on the numbers."""
+    runs: int = 0
+    """Number of runs that the process needed which finished the run."""
+    reused: int = 0
+    """How many of them were in the folder already."""
     calls: int
     tokens: int
     usd: Dollars
