@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.runs import down, plan, pool_of
+from core.runs import down, plan, worker
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import AuthenticationError
 from rl_conductor.models.scripted import ScriptedModel
@@ -38,7 +38,8 @@ class Keeper(ScriptedModel):
 
 def conductor(planner: Any, **workers: Any) -> Conductor:
     planner = planner if isinstance(planner, ScriptedModel) else ScriptedModel(planner, name="p")
-    return Conductor(planner, pool_of(**workers), retries=0)
+    described = {name: {"model": worker(name, model).model, "description": name} for name, model in workers.items()}
+    return Conductor(planner, described, retries=0)
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
