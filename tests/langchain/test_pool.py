@@ -265,3 +265,12 @@ def test_a_function_is_a_worker(*, as_entry: bool) -> None:
     chat = ChatConductor({"loud": worker}, planner=ScriptedModel(plan((0, "Say it.", []))))
     assert chat.invoke("hi").text == "SAY IT."
     assert chat.conductor.pool["loud"].card.description == ("shouts" if as_entry else "Says it louder.")
+
+
+def test_the_core_names_the_package_for_a_langchain_model_and_does_not_print_its_client() -> None:
+    chat: Any = FakeListChatModel(responses=["secret"])
+    with pytest.raises(ConfigError) as caught:
+        WorkerPool({"a": chat})
+    assert str(caught.value) == (
+        "worker 'a': FakeListChatModel belongs to another framework; langchain-conductor takes it as a worker"
+    )

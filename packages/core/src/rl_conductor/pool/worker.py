@@ -22,6 +22,8 @@ from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
 
 CALL_TIMEOUT = 300.0
 """Default timeout of a worker's calls, in seconds."""
+FRAMEWORKS = {"langchain_core": "langchain-conductor", "llama_index": "llama-index-llms-conductor"}
+"""The package that makes workers of a framework's models, by the module of their base classes."""
 
 
 @runtime_checkable
@@ -167,6 +169,10 @@ def _not_a_model(thing: object) -> str:
     missing = [member for member in members if not hasattr(thing, member)]
     if "complete" not in missing:
         return f"{thing!r} is not a complete model: it has no {' and no '.join(missing)}; subclass rl_conductor.Model"
+    roots = {base.__module__.partition(".")[0] for base in type(thing).__mro__}
+    for root, package in FRAMEWORKS.items():
+        if root in roots:  # its repr would show the whole client
+            return f"{type(thing).__name__} belongs to another framework; {package} takes it as a worker"
     return f"{thing!r} is not a model; pass a model, 'provider:model' or a function"
 
 
