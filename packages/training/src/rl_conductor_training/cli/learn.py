@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -278,7 +277,6 @@ class _Progress:
             typer.Exit: on Ctrl-C.
         """
         error = console.stderr()
-        logging.getLogger("rl_conductor.run").propagate = False  # failures are rows of the table
         try:
             if error.is_terminal:
                 with Live(self.text, console=error, transient=True, refresh_per_second=4) as self.live:
