@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
 from rl_conductor import ConfigError
 from rl_conductor.pool.pool_file import ModelEntry
@@ -61,7 +62,7 @@ def test_paths_are_relative_to_the_bench_file(tmp_path: Path) -> None:
     file.write_text("\n".join(lines) + f"\n{POOL}{SYSTEMS}")
     settings = read_settings(file)
     assert settings.cache == tmp_path / "replies.sqlite"
-    assert {name: entry.task for name, entry in settings.tasks.items()} == {
+    assert {name: entry.name for name, entry in settings.tasks.items()} == {
         "mine": f"jsonl:{tmp_path / 'mine.jsonl'}",
         "math": "math-500",
         "elsewhere": "gsm8k:/data/gsm8k.jsonl",
@@ -69,8 +70,8 @@ def test_paths_are_relative_to_the_bench_file(tmp_path: Path) -> None:
     }
     assert settings.tasks["math"].options == {"path": str(tmp_path / "math.jsonl")}
     assert settings.calibration is not None
-    assert settings.calibration.task == f"jsonl:{tmp_path / 'learn.jsonl'}"
-    assert settings.tasks["mine"].identity == TaskSettings(task="jsonl:moved.jsonl").identity
+    assert settings.calibration.name == f"jsonl:{tmp_path / 'learn.jsonl'}"
+    assert settings.tasks["mine"].identity == TaskSettings(name="jsonl:moved.jsonl").identity
 
 
 TASKS = '[tasks.t]\ntask = "composite"\n'
@@ -122,3 +123,8 @@ def test_another_adapter_under_the_same_name_is_another_model(tmp_path: Path) ->
 def test_cached_replies_depend_on_the_embedded_adapter() -> None:
     assert "conductor-135m.gguf" in cache_version(ModelEntry(model="embedded:conductor-135m"))
     assert not cache_version(ModelEntry(model="embedded:smollm2-135m"))
+
+
+def test_a_limit_inside_of_the_options_of_a_task_is_refused() -> None:
+    with pytest.raises(ValidationError, match="limit is not an option of the task: write it beside options"):
+        TaskSettings.model_validate({"task": "mmlu-pro", "options": {"limit": 3}})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
@@ -18,7 +18,7 @@ from rl_conductor_training.bench.systems import AnySystem
 from rl_conductor_training.bench.systems.conductor import ConductorSystem
 from rl_conductor_training.bench.systems.learned import LearnedConductor
 from rl_conductor_training.bench.systems.single_model import SingleModel
-from rl_conductor_training.tasks import Task, load_task, resolve_task_paths
+from rl_conductor_training.tasks import Task, TaskEntry, load_task
 from rl_conductor_training.workers.source import cache_version
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}$")]
@@ -28,17 +28,10 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TaskSettings(_Entry):
-    """Settings of a task: the table `[tasks.NAME]` or `[calibration]`."""
+class TaskSettings(TaskEntry):
+    """Settings of a task: the table `[tasks.NAME]` or `[calibration]`, where `name` is written as `task`."""
 
-    task: str
-    """Name of the task, such as `composite:heldout` or `jsonl:my-tasks.jsonl`."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The task's other arguments."""
-    limit: int | None = Field(default=None, ge=1)
-    """Keep only the first `limit` samples."""
-    shuffle: int | None = None
-    """Seed of a random order, applied before `limit`."""
+    name: str = Field(validation_alias=AliasChoices("task", "name"))
 
     @property
     def judge(self) -> ModelEntry | None:
@@ -49,14 +42,9 @@ class TaskSettings(_Entry):
     @property
     def identity(self) -> str:
         """Serialises the scoring method with its options, but not the choice of samples."""
-        kind, judge = self.task.partition(":")[0], self.judge
+        kind, judge = self.name.partition(":")[0], self.judge
         options = {name: value for name, value in self.options.items() if name != "path"}
         return json.dumps([kind, options, judge and cache_version(judge)], sort_keys=True, default=str)
-
-    def resolve_paths(self, folder: Path) -> Self:
-        """Resolves the relative file path of the task, if any, against `folder`."""
-        task, options = resolve_task_paths(folder, self.task, self.options)
-        return self.model_copy(update={"task": task, "options": options})
 
     def build(self, limit: int | None = None, *, build_model: Callable[[ModelEntry], Model] = ModelEntry.build) -> Task:
         """Loads the task with its judge.
@@ -67,7 +55,7 @@ class TaskSettings(_Entry):
         """
         limits = [value for value in (self.limit, limit) if value is not None]
         options = self.options if self.judge is None else {**self.options, "judge": build_model(self.judge)}
-        return load_task(self.task, limit=min(limits, default=None), shuffle=self.shuffle, **options)
+        return load_task(self.name, limit=min(limits, default=None), shuffle=self.shuffle, **options)
 
 
 class BenchSettings(_Entry):

@@ -77,7 +77,7 @@ def _settings(pool: Path, task: str, limit: int | None, concurrency: int) -> Ben
     from rl_conductor_training.bench.systems.single_model import SingleModel  # noqa: PLC0415
 
     return BenchSettings(
-        tasks={"calibration": TaskSettings(task=task, limit=limit)},
+        tasks={"calibration": TaskSettings(name=task, limit=limit)},
         pools={"pool": PoolSettings(file=pool)},
         systems={"alone": SingleModel(kind="alone")},
         concurrency=concurrency,

@@ -91,7 +91,7 @@ def examples_of_task(section: TaskResult, settings: BenchSettings, worker: str |
     )
     (task,) = settings.tasks.values()
     examples = examples_from_results(task.build().samples, results[selected])
-    return RouterExamples(examples, selected, section.models[selected], task.task)
+    return RouterExamples(examples, selected, section.models[selected], task.name)
 
 
 def examples_of_runs(pool: Path, worker: str | None, file: Path) -> RouterExamples:
