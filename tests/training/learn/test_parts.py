@@ -119,6 +119,14 @@ async def test_own_heldout_questions_leave_the_task_for_training_and_validation(
     assert data.notes == []
 
 
+@pytest.mark.parametrize("prefix", ["", "jsonl:"])
+def test_a_file_of_questions_is_named_with_or_without_its_kind(tmp_path: Path, prefix: str) -> None:
+    questions = [f'"{sample.question}",{sample.answer}\n' for sample in build_task().samples]
+    (tmp_path / "q.csv").write_text("question,answer\n" + "".join(questions))
+    data = split_task(f"{prefix}{tmp_path / 'q.csv'}", seed=0, opening_file=tmp_path / "heldout.json")
+    assert len(data.task.samples) == len(questions)
+
+
 def test_questions_that_were_opened_before_are_for_training_after_a_change(tmp_path: Path) -> None:
     opened: set[str] = set()
     for seed in range(3):

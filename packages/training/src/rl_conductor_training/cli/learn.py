@@ -38,7 +38,7 @@ TaskArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="TASK",
-        help="A file of questions (JSON Lines), or a task such as composite:train or my_tasks:capitals.",
+        help="A file of questions (JSON Lines or CSV), or a task such as composite:train or my_tasks:capitals.",
         show_default=False,
     ),
 ]

@@ -81,12 +81,10 @@ class LearnSource:
 
     def _load(self, name: str) -> Task:
         """Loads a task, or a file of questions, with the judge of those that need one."""
-        from rl_conductor_training.tasks import load_task  # noqa: PLC0415 - imports scipy
+        from rl_conductor_training.learn.data import load_questions  # noqa: PLC0415 - imports scipy
 
-        name = f"jsonl:{name}" if Path(name).is_file() else name
-        is_file = name.startswith("jsonl:")
-        task_options: dict[str, Any] = {"judge": self.judge} if self.judge and is_file else {}
-        return load_task(name, **task_options)
+        is_file = Path(name).is_file() or name.startswith("jsonl:")
+        return load_questions(name, **({"judge": self.judge} if self.judge and is_file else {}))
 
     def _check_judged(self, tasks: Sequence[Task]) -> None:
         samples = [sample for task in tasks for sample in task.samples]

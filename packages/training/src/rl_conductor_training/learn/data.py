@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.jsonl import read_value, write_value
@@ -121,6 +121,11 @@ class LearnData:
         return [f"{counts}: on other kinds of questions the systems may do worse than in the proof"]
 
 
+def load_questions(name: str, **options: Any) -> Task:
+    """Loads a task by its name, or a file of questions by its path; `options` are as for `load_task`."""
+    return load_task(f"jsonl:{name}" if Path(name).is_file() else name, **options)
+
+
 def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task | str | None = None) -> LearnData:
     """Splits a task by group, with the same share of each domain in every part.
 
@@ -130,7 +135,7 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
     record of that opening is archived.
 
     Args:
-        task: the questions, or a name as for `load_task`.
+        task: the questions, or a name or file as for `load_questions`.
         seed: seed of the split.
         opening_file: where the opening of the held-out questions is recorded.
         heldout: held-out questions besides those of `task`, of which none is held out then.
@@ -139,8 +144,8 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
         ConfigError: there are too few groups of questions, a question is also a held-out one, or too many were
             opened before.
     """
-    task = load_task(task) if isinstance(task, str) else task
-    heldout = load_task(heldout) if isinstance(heldout, str) else heldout
+    task = load_questions(task) if isinstance(task, str) else task
+    heldout = load_questions(heldout) if isinstance(heldout, str) else heldout
     data = _split(task, heldout, seed, opening_file)
     if data.heldout.was_opened_with_others:
         archive_opening(opening_file)

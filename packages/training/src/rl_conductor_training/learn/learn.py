@@ -101,7 +101,7 @@ async def learn(
     Everything is stored in the folder as it arrives, so that the same call resumes an interrupted run.
 
     Args:
-        task: a task, or its name as for `load_task`, such as `jsonl:questions.jsonl`.
+        task: a task, its name as for `load_task`, or a file of questions such as `questions.jsonl` or `questions.csv`.
         pool: the workers, or the path of a pool file.
         out: the folder.
         heldout: held-out questions of one's own; by default, a part of `task` is held out.
