@@ -114,7 +114,9 @@ async def test_a_trained_planner_plans_only_requests_like_the_questions_of_its_t
     task = build_task()
     record = await run_learn(task, build_pool(), planner=build_planner(), out=tmp_path / "record")
     data = split_task(task, seed=0, opening_file=tmp_path / "heldout.json")
-    open_workspace(build_pool(), build_planner(), tmp_path).write(record, Trained(), data)
+    learner = Trained()
+    record = record.model_copy(update={"recommended": learner.name})
+    open_workspace(build_pool(), build_planner(), tmp_path).write(record, [learner], data)
     planner = Conductor.load(tmp_path, pool=build_pool()).planner
 
     def model_for(question: str) -> str:
