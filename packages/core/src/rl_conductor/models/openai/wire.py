@@ -273,8 +273,7 @@ class _Frame(BaseModel):
     model: str | None = None
     choices: list[_Choice] | None = None
     usage: TokenCounts | None = None
-    error: Any = None
-    """Error that a gateway sends instead of choices after a status of 200."""
+    error: Any = None  # which a gateway sends instead of choices after a status of 200
 
 
 @dataclass
