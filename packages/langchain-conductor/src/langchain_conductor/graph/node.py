@@ -81,10 +81,7 @@ def create_conductor(
     Raises:
         ConfigError: `output_mode` does not exist, an item of `tools` is not a tool, or `output_key` takes no calls.
     """
-    if output_mode not in OUTPUT_MODES:
-        raise ConfigError(f"output_mode is {output_mode!r}; write {' or '.join(map(repr, OUTPUT_MODES))}")
-    if tools and output_key not in (MESSAGES, input_key):
-        raise ConfigError(f"output_key {output_key!r} gets only text, so calls of tools would be lost; omit output_key")
+    _check_output(output_mode, output_key, takes_calls=not tools or output_key in (MESSAGES, input_key))
     core_conductor, call_defaults = to_conductor(conductor)
     if instructions:
         core_conductor = core_conductor.replaced(planner=core_conductor.planner.with_instructions(instructions))
@@ -100,6 +97,13 @@ def create_conductor(
         message_name=name,
     )
     return node.graph().compile(name=name or DEFAULT_NAME)
+
+
+def _check_output(output_mode: str, output_key: str, *, takes_calls: bool) -> None:
+    if output_mode not in OUTPUT_MODES:
+        raise ConfigError(f"output_mode is {output_mode!r}; write {' or '.join(map(repr, OUTPUT_MODES))}")
+    if not takes_calls:
+        raise ConfigError(f"output_key {output_key!r} gets only text, so calls of tools would be lost; omit output_key")
 
 
 @dataclass(frozen=True)
