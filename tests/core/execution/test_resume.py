@@ -27,12 +27,13 @@ from core.strategies import spaces, workflows
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowValidationError
 from rl_conductor.execution.stepwise import Stepwise
+from rl_conductor.integration import PauseSignal
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import Event, Finished
-from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
-from rl_conductor.types import FREE, Card, Continuation, Sampling, Tool, ToolCall
+from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult, Trace
+from rl_conductor.types import FREE, Card, Completion, Continuation, Sampling, Tool, ToolCall, Usage
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
 from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
@@ -247,6 +248,52 @@ async def test_results_of_another_process_are_charged_once() -> None:
     assert done[-1].status == "ok"
     poor = one.stepwise("q", DIAMOND, limits=Limits(calls=2))
     assert "limits.calls=2" in str((await poor.step(2, done[:2])).error)
+
+
+class Pausing(ScriptedModel):
+    """A scripted model that pauses in its first call, after two calls of its own."""
+
+    pauses = 1
+
+    async def complete(self, request: Request) -> Completion:
+        """Pauses, or returns the reply."""
+        if not self.pauses:
+            return await super().complete(request)
+        self.pauses -= 1
+        pause = PauseSignal()
+        pause.usage = Usage(input_tokens=10, calls=2)
+        raise pause
+
+
+async def paused(one: Conductor) -> list[Call]:
+    """Runs a step until it pauses, and returns its calls."""
+    calls: list[Call] = []
+    with pytest.raises(PauseSignal):
+        await one.stepwise("q", DIAMOND).step(0, calls=calls)
+    return calls
+
+
+async def test_calls_before_a_pause_are_in_the_result_of_the_step_and_charged_when_it_goes_on() -> None:
+    one = Conductor(ScriptedModel([]), pool_of(a=Pausing(told), b=told), limits=Limits(calls=3))
+    calls = await paused(one)
+    assert [(call.outcome, call.usage.calls) for call in calls] == [("paused", 2)]
+    poor = await one.stepwise("q", DIAMOND, limits=Limits(calls=2)).step(0, calls=[*calls])
+    assert "limits.calls=2" in str(poor.error)
+    result = await one.stepwise("q", DIAMOND).step(0, calls=calls)
+    assert (result.status, [call.outcome for call in result.calls]) == ("ok", ["paused", "ok"])
+
+
+async def test_a_pause_without_any_calls_is_neither_recorded_nor_charged() -> None:
+    class Waiting(ScriptedModel):
+        async def complete(self, request: Request) -> Completion:
+            raise PauseSignal
+
+    one = Conductor(ScriptedModel([]), pool_of(a=Waiting(told), b=told), access="positional", limits=Limits(calls=1))
+    steps, calls = one.stepwise("q", DIAMOND), list[Call]()
+    with pytest.raises(PauseSignal):
+        await steps.step(0, calls=calls)
+    assert calls == []
+    assert (await steps.step(1)).status == "ok"
 
 
 def bringing(worker: str) -> Request:

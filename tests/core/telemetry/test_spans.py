@@ -12,7 +12,7 @@ from rl_conductor import Conductor, Limits, Message, RunError, ScriptedModel, Wo
 from rl_conductor.errors import ModelError
 from rl_conductor.models import Capabilities
 from rl_conductor.planning.planner import Planner
-from rl_conductor.trace.trace import Round
+from rl_conductor.trace.trace import Call, Round
 from rl_conductor.types import Price, Sampling, ToolCall, Usage
 
 from .conftest import Recorded
@@ -346,3 +346,12 @@ async def test_a_host_that_starts_the_steps_gets_a_span_for_each_stretch_of_the_
     ]
     assert recorded.said("invoke_agent b")["rl_conductor.step.access"] == (0,)
     assert all(span.status.status_code is StatusCode.UNSET for span in recorded.spans())
+
+
+async def test_a_step_that_paused_gets_a_span_for_the_call_with_which_it_goes_on(recorded: Recorded) -> None:
+    made = conductor(ONE)
+    record = await made.plan("Say something.")
+    before = Call(model="a", worker="a", fingerprint="", outcome="paused", usage=Usage(calls=2), started=0, seconds=0)
+    await made.stepwise("Say something.", record).step(0, calls=[before])
+    assert recorded.said("chat a")["gen_ai.usage.input_tokens"]
+    assert recorded.span("chat a").status.status_code is StatusCode.UNSET

@@ -21,6 +21,7 @@ from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor._internal.validation import FieldError, field_errors, first_field_error
 from rl_conductor.calls.budget import Reservation
+from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
@@ -42,6 +43,7 @@ __all__ = [
     "PLAN_FORMAT_NAME",
     "FieldError",
     "LearnedSource",
+    "PauseSignal",
     "Reservation",
     "TokenCounts",
     "WorkerEntry",

@@ -12,6 +12,7 @@ from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.failures import is_refusal
 from rl_conductor.calls.nested import NestedRecords
+from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.pieces import PieceMerger
 from rl_conductor.calls.scope import CallScope, current_scope
 from rl_conductor.calls.timer import CallTimer
@@ -141,11 +142,8 @@ class Attempt:
                     completion = await self.model.complete(self.request)
                 except Exception as error:
                     self._raise_translated(error)
-        except ModelError as error:
-            if error.usage is not None:
-                self._commit(error.usage, reservation)
-            elif reservation is not None and self._was_refused(error):
-                reservation.refund()
+        except (ModelError, PauseSignal) as end:
+            self._settle(end, reservation)
             raise
         finally:
             current_scope.reset(scope)
@@ -172,6 +170,17 @@ class Attempt:
             usage = total([usage, *self.nested_usage])
         self.usage = usage
         return usage
+
+    def _settle(self, end: ModelError | PauseSignal, reservation: Reservation | None) -> None:
+        """Charges a call that ended without a reply with what is known about its usage."""
+        if isinstance(end, PauseSignal):
+            self.usage = total([end.usage, *self.nested_usage])
+            if reservation is not None:
+                reservation.release()  # the calls that the agent made have reservations of their own
+        elif end.usage is not None:
+            self._commit(end.usage, reservation)
+        elif reservation is not None and self._was_refused(end):
+            reservation.refund()
 
     def _timeout_error(self) -> ModelTimeoutError:
         message = f"{self.model.name} gave no answer within {self.request.timeout:g} s"

@@ -17,7 +17,7 @@ from rl_conductor.errors import (
 )
 from rl_conductor.models.base import MAX_ERROR_LENGTH, Model
 from rl_conductor.models.redaction import find_secrets, redact_secrets
-from rl_conductor.trace.trace import CallOutcome
+from rl_conductor.trace.outcomes import CallOutcome
 
 log = logging.getLogger("rl_conductor.run")
 

@@ -16,11 +16,13 @@ from typing import Any
 from rl_conductor.calls.attempt import Attempt
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.failures import format_for_log, log, outcome_of
+from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, OutputLimitError
 from rl_conductor.models.base import Model
 from rl_conductor.models.reasoning_reader import ReasoningMemory
 from rl_conductor.trace.fingerprint import fingerprint
-from rl_conductor.trace.trace import Call, CallOutcome
+from rl_conductor.trace.outcomes import CallOutcome
+from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Request, Usage
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
 
@@ -129,6 +131,10 @@ class ModelCall:
         except asyncio.CancelledError:
             if attempt.reached_model:
                 self._record(attempt, started, "cancelled", error="cancelled before it was done")
+            raise
+        except PauseSignal:
+            if attempt.usage is not None and attempt.usage.calls:  # none if only another step goes on
+                self._record(attempt, started, "paused")
             raise
         except ConductorError as error:
             self._record(attempt, started, outcome_of(error, reached_model=attempt.reached_model), failure=error)

@@ -94,13 +94,13 @@ class Execution:
         """Whether `workflow` has this step at this position; the last step is never started early, only restored."""
         return index in self._restored or (index in startable and workflow.steps[index] == run.planned)
 
-    async def run_step(self, workflow: Workflow, index: int) -> StepResult:
-        """Runs one step alone; the steps in its access list must have been restored."""
+    async def run_step(self, workflow: Workflow, index: int, calls: list[Call]) -> StepResult:
+        """Runs one step alone, and adds to its `calls`; the steps in its access list must have been restored."""
         self.round.workflow = workflow
         self.round.planned.set()
         is_last = index == len(workflow.steps) - 1
         run = self._last(workflow) if is_last else StepRun(self.round, index, workflow.steps[index])
-        self._runs[index] = run
+        self._runs[index], run.calls = run, calls
         return await run.run()
 
     def _last(self, workflow: Workflow) -> StepRun:

@@ -19,7 +19,7 @@ from rl_conductor.execution.plan_source import PlanSource
 from rl_conductor.execution.run import Run
 from rl_conductor.trace.events import Event, Listener, WorkflowPlanned, ignore
 from rl_conductor.trace.observers import RunInfo, observe_run
-from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
+from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult, Trace
 from rl_conductor.workflow.workflow import Workflow
 
 
@@ -41,13 +41,17 @@ class Stepwise:
         self.workflow: Workflow = self.plan.workflow
         run.context.charge_previous(plan.calls)
 
-    async def step(self, index: int, results: Collection[StepResult] = ()) -> StepResult:
+    async def step(
+        self, index: int, results: Collection[StepResult] = (), *, calls: list[Call] | None = None
+    ) -> StepResult:
         """Runs one step and returns its result.
 
         Args:
             index: position of the step in the plan, from 0.
             results: results so far, at least those of the steps in its access list. Their usage counts towards the
                 limits, even if another process ran them.
+            calls: those that the step made before it paused; they count in the same way. It gets those that the step
+                makes now, also if it pauses again.
 
         Raises:
             ConfigError: the result of a step in its access list is missing.
@@ -62,9 +66,11 @@ class Stepwise:
         self._charge(results)
         execution = self._restore(results)
         self._charged.add(index)
+        calls = [] if calls is None else calls
+        self._run.context.charge_previous(calls)
         with self._observe(self._run.info) as emit:
             execution.round.run = self._run.context.with_listener(emit)
-            return await execution.run_step(self.workflow, index)
+            return await execution.run_step(self.workflow, index, calls)
 
     async def check_input(self) -> None:
         """Lets the guardrails check the question, once.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from opentelemetry.util.types import AttributeValue
 
 from rl_conductor.telemetry import conventions as name
+from rl_conductor.trace.outcomes import FAILURES
 from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Request, Usage
 
@@ -22,7 +23,7 @@ def model_attributes(full_name: str) -> Attributes:
 def error_attributes(finished: Call | Trace) -> Attributes:
     """Returns the error type of a call or run; empty if it succeeded."""
     if isinstance(finished, Call):
-        return {} if finished.outcome == "ok" else {name.ERROR: finished.outcome}
+        return {name.ERROR: finished.outcome} if finished.outcome in FAILURES else {}
     if finished.completion is not None:
         return {}
     return {name.ERROR: "cancelled" if finished.error == "cancelled" else NO_ANSWER}

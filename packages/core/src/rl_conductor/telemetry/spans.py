@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from opentelemetry import context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -34,6 +35,7 @@ from rl_conductor.trace.events import (
     WorkflowPlanned,
 )
 from rl_conductor.trace.observers import RunInfo
+from rl_conductor.trace.outcomes import FAILURES
 from rl_conductor.trace.trace import Call, Nested, PlanRecord, StepResult, Trace
 
 BLOCKED = "guardrail"
@@ -145,7 +147,7 @@ class RunSpans:
         if step is None:  # skipped, or finished before the run was interrupted
             return
         attempts: Counter[str] = Counter()
-        for call in (call for call in result.calls if not call.is_check):
+        for call in _calls_since_pause(result):
             worker = str(call.worker)
             attempts[worker] += 1
             span = step.attempts.pop((worker, attempts[worker]), None)
@@ -189,7 +191,7 @@ class RunSpans:
         self._set_content(span, call)
         if call.nested is not None:
             self._add_nested(span, call.nested)
-        if call.outcome != "ok":
+        if call.outcome in FAILURES:
             fail(span, call.outcome)
         span.end(self._at(call.started + call.seconds))
 
@@ -267,6 +269,12 @@ def _end(step: _Step) -> None:
     for span in step.attempts.values():
         end_failed(span, CANCELLED)
     step.span.end()
+
+
+def _calls_since_pause(result: StepResult) -> list[Call]:
+    """Returns the calls of the step's worker since it was resumed, if it had paused: spans of earlier ones are gone."""
+    calls = takewhile(lambda call: call.outcome != "paused", reversed(result.calls))
+    return [call for call in reversed(list(calls)) if not call.is_check]
 
 
 def _failure(result: StepResult) -> str:

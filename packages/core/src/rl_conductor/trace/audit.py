@@ -17,7 +17,8 @@ from typing import Any, Literal
 from pydantic import Field, TypeAdapter
 
 from rl_conductor.trace.feedback import Feedback
-from rl_conductor.trace.trace import Call, CallOutcome, Nested, PlanOrigin, Round, StepResult, Trace
+from rl_conductor.trace.outcomes import CallOutcome
+from rl_conductor.trace.trace import Call, Nested, PlanOrigin, Round, StepResult, Trace
 from rl_conductor.types import Dollars, Usage, Value
 
 BEGINNING = "0" * 64

@@ -15,6 +15,7 @@ from pydantic import Field
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.trace.feedback import Feedback
+from rl_conductor.trace.outcomes import CallOutcome
 from rl_conductor.types import (
     Card,
     Completion,
@@ -34,9 +35,6 @@ from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, Step, Workflow
-
-CallOutcome = Literal["ok", "error", "timeout", "cancelled", "refused"]
-"""How a call ended; `refused` means that a limit, or the model's context length, stopped it before it was sent."""
 
 
 class Charge(Value):

@@ -11,19 +11,20 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Annotated, Any
 
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict
 
+from langchain_conductor.graph.paused_calls import apaused_calls, paused_calls
 from langchain_conductor.graph.step_groups import StepGroup, group_steps
 from langchain_conductor.models.errors import raise_langchain_errors
 from langchain_conductor.models.interrupts import allow_interrupts
 from langchain_conductor.tracing import hide_tokens
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.integration import run_sync
-from rl_conductor.trace.trace import StepResult
+from rl_conductor.trace.trace import Call, StepResult
 from rl_conductor.workflow.workflow import Workflow
 
 Update = dict[str, Any]
@@ -64,6 +65,24 @@ class AsyncNode(Runnable[Any, Any]):
             return await self._work(input)
 
 
+class StepNode(Runnable[Any, Any]):
+    """A node made of a coroutine function that adds its calls to a list, which is stored when the node pauses."""
+
+    def __init__(self, work: Callable[[StepState, list[Call]], Coroutine[Any, Any, Update]]) -> None:
+        self._work = work
+
+    def invoke(self, input: StepState, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: A002
+        """Returns the state update, for `graph.invoke`."""
+        with paused_calls(ensure_config(config)) as calls, allow_interrupts(GraphBubbleUp), raise_langchain_errors():
+            return run_sync(self._work(input, calls))
+
+    async def ainvoke(self, input: StepState, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: A002
+        """Returns the state update, for `graph.ainvoke`."""
+        async with apaused_calls(ensure_config(config)) as calls:
+            with allow_interrupts(GraphBubbleUp), raise_langchain_errors():
+                return await self._work(input, calls)
+
+
 def build_step_graph(stepwise: Stepwise, *, stream_drafts: bool = False) -> Graph:
     """Builds the graph of the steps that the answer depends on; inside a node it uses the parent's checkpointer.
 
@@ -94,13 +113,13 @@ def _build_graph(stepwise: Stepwise, steps: StepGroup, stream_drafts: bool) -> G
     return graph.compile(name="steps")
 
 
-def _step_node(stepwise: Stepwise, index: int, stream_drafts: bool) -> AsyncNode:
+def _step_node(stepwise: Stepwise, index: int, stream_drafts: bool) -> StepNode:
     is_last = index == len(stepwise.workflow.steps) - 1
 
-    async def run_step(state: StepState) -> Update:
+    async def run_step(state: StepState, calls: list[Call]) -> Update:
         previous = read_results(state)
         with nullcontext() if is_last or stream_drafts else hide_tokens(from_graph=False):
-            result = await stepwise.step(index, previous)
+            result = await stepwise.step(index, previous, calls=calls)
         results = [*previous, result]
         if is_last and result.status == "failed" and not stepwise.has_answer(results):
             stepwise.finish(
@@ -108,7 +127,7 @@ def _step_node(stepwise: Stepwise, index: int, stream_drafts: bool) -> AsyncNode
             )  # raises: a returned result would be checkpointed, and a resumed run would not retry
         return {RESULTS: {str(index): result.model_dump(mode="json")}}
 
-    return AsyncNode(run_step)
+    return StepNode(run_step)
 
 
 def _node_name(workflow: Workflow, group: StepGroup) -> str:

@@ -20,8 +20,8 @@ from typing_extensions import override
 from langchain_conductor.messages import PROVIDER, core_messages
 from langchain_conductor.models.replies import reply_usage
 from rl_conductor.errors import ConfigError, ModelError
-from rl_conductor.integration import Reservation, current_scope
-from rl_conductor.types import Message, Price, Request, Sampling
+from rl_conductor.integration import PauseSignal, Reservation, current_scope
+from rl_conductor.types import Message, Price, Request, Sampling, Usage, total
 from rl_conductor.workflow.limits import upper_bound
 
 MAX_TOKENS_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -44,6 +44,8 @@ class BudgetCallback(BaseCallbackHandler):
         scope = current_scope.get()
         self._budget, self._runnable_reservation = scope.budget, scope.reservation
         self._reservations: dict[UUID, Reservation] = {}
+        self.usages: list[Usage] = []
+        """The reported usage of each call."""
         self._lock = threading.Lock()
         self._closed = False
 
@@ -82,7 +84,9 @@ class BudgetCallback(BaseCallbackHandler):
             return
         for generation in (item for candidates in response.generations for item in candidates):
             if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
-                reservation.commit(reply_usage(generation.message, self._price))
+                usage = reply_usage(generation.message, self._price)
+                reservation.commit(usage)
+                self.usages.append(usage)
         reservation.budget.release(reservation)
 
     @override
@@ -147,10 +151,16 @@ register_configure_hook(_callback, inheritable=True)
 
 @contextmanager
 def enforce_budget(name: str, price: Price | None) -> Iterator[None]:
-    """Reserves the chat model calls of this block in the limits of the surrounding run."""
+    """Reserves the chat model calls of this block in the limits of the surrounding run.
+
+    If the block pauses, the signal gets their usage.
+    """
     token = _callback.set(callback := BudgetCallback(name, price))
     try:
         yield
+    except PauseSignal as pause:
+        pause.usage = total(callback.usages)
+        raise
     finally:
         callback.close()
         _callback.reset(token)

@@ -2,7 +2,7 @@
 
 LangGraph pauses a graph with an exception that must leave its top level. The core treats every exception of a worker as
 a failure, to be retried or given to another worker; so inside the core the exception is wrapped in a `WorkerInterrupt`,
-which nothing there catches.
+which the core passes on.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from langchain_core.runnables import Runnable
 
 from langchain_conductor.models.invocation import invoke
 from rl_conductor.errors import PausedError
+from rl_conductor.integration import PauseSignal
 
 
-class WorkerInterrupt(BaseException):
+class WorkerInterrupt(PauseSignal):
     """Carries `interrupt`, the exception with which a worker pauses the graph around it, through the core."""
 
     def __init__(self, interrupt: Exception) -> None:

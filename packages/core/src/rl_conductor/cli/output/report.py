@@ -15,6 +15,7 @@ from rl_conductor._internal.formatting import cost, cost_in_words, counted, seco
 from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
 from rl_conductor.trace.checks import GuardrailCheck
+from rl_conductor.trace.outcomes import FAILURES
 from rl_conductor.trace.trace import Nested, NestedRun, PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import FilePart, FinishReason, ImagePart, Message, Request, Usage, total
 from rl_conductor.workflow.workflow import Step, Workflow
@@ -158,7 +159,7 @@ def failure(trace: Trace) -> str:
 
 def _is_unreachable(trace: Trace) -> bool:
     """Returns `True` if there is no answer only because no server could be reached."""
-    failed = [call for call in trace.calls() if call.outcome != "ok"]
+    failed = [call for call in trace.calls() if call.outcome in FAILURES]
     is_reason = bool(failed) and all(UNREACHABLE.fullmatch(call.error or "") for call in failed)
     return is_reason and trace.completion is None
 
@@ -169,7 +170,7 @@ def deduplicate(problems: Iterable[str]) -> list[str]:
 
 
 def _step_problems(result: StepResult) -> Iterator[str]:
-    failed = [call for call in result.calls if call.outcome != "ok"]
+    failed = [call for call in result.calls if call.outcome in FAILURES]
     reached = [call for call in failed if not UNREACHABLE.fullmatch(call.error or "")]
     yield from deduplicate(f"{call.worker}: {call.error or call.outcome}" for call in reached)
     calls = [call for call in result.calls if not call.is_check]

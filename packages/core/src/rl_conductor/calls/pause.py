@@ -1,0 +1,15 @@
+"""The signal with which a model leaves a run that its host will resume: an agent that waits for a person."""
+
+from __future__ import annotations
+
+from rl_conductor.types import Usage
+
+
+class PauseSignal(BaseException):
+    """Passes through the core to the host of `Stepwise`, which runs the step again once it can go on.
+
+    It is no failure, so that the core neither retries the call nor replaces the worker, but only records it.
+    """
+
+    usage = Usage()
+    """What the model used since it was called."""
