@@ -81,7 +81,7 @@ async def test_what_a_host_runs_step_by_step_is_counted_once_however_many_rounds
     made = Conductor(ScriptedModel([TWO, TWO], name="planner"), pool_of(a=paid("a"), b=paid("b")), name="house")
     rounds: tuple[Round, ...] = ()
     for _ in range(2):
-        asked = {"before": rounds, "limits": Limits(rounds=2)}
+        asked = {"previous_rounds": rounds, "limits": Limits(rounds=2)}
         record = await made.plan("Say something.", **asked)  # type: ignore[arg-type]
         done = [await made.stepwise("Say something.", record, **asked).step(0)]  # type: ignore[arg-type]
         done += [await made.stepwise("Say something.", record, **asked).step(1, done)]  # type: ignore[arg-type]

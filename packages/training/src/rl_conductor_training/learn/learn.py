@@ -391,7 +391,7 @@ class _LearnRun:
             proof=proof,
             recommended=proof.recommended if proof else BestSingle.name,
             notes=tuple(self.notes),
-            runs=len(self.runner.made | self.runner.reused),
+            runs=len(self.runner.added | self.runner.reused),
             reused=len(self.runner.reused),
             calls=spending.calls,
             tokens=spending.tokens,

@@ -112,7 +112,7 @@ class Runner:
     """The budget of the current stage."""
     is_exhausted: bool = False
     """Whether a run of the current stage did not fit into its budget."""
-    made: set[str] = field(default_factory=set)
+    added: set[str] = field(default_factory=set)
     """Keys of the rows that this process added."""
     reused: set[str] = field(default_factory=set)
     """Keys of the rows of earlier processes that took the place of runs."""
@@ -190,7 +190,7 @@ class Runner:
         async def run(sample: Sample, system: str, key: str, conductor: Conductor) -> None:
             row = self.experience.find(key)
             if row is not None and row.source == "learn":
-                self.reused |= {key} - self.made
+                self.reused |= {key} - self.added
                 return
             async with slots:
                 if not self._is_over():
@@ -244,7 +244,7 @@ class Runner:
             scoring=total(usages),
         )
         self.experience.append(row)
-        self.made.add(key)
+        self.added.add(key)
         self.on_row(row)
 
     async def _score(self, sample: Sample, text: str) -> Score:
