@@ -27,7 +27,7 @@ from rich.console import Console
 
 from rl_conductor import Conductor, Limits, Planner, Sampling, Workflow
 from rl_conductor.models import model
-from rl_conductor.planning.features import text_features
+from rl_conductor.planning.routing.features import text_features
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample, Task
 from rl_conductor_training.bench.selector_training import train_selector

@@ -21,7 +21,7 @@ from rich.console import Console
 from rl_conductor import Conductor, Limits, Message, Planner, Sampling, Workflow
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.models import model
-from rl_conductor.planning.features import text_features
+from rl_conductor.planning.routing.features import text_features
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Roster
 from rl_conductor_training.bench.selector_training import train_selector

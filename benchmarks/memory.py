@@ -27,7 +27,7 @@ from rich.table import Table
 
 from rl_conductor import Completion, Conductor, Limits, Message, Request, Step, Usage, WorkerPool, Workflow
 from rl_conductor.errors import RunError
-from rl_conductor.models.http_limit import MAX_STREAM_BYTES
+from rl_conductor.models.http.reply_limit import MAX_STREAM_BYTES
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import ALL
 from rl_conductor.trace.events import Event

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor.planning.domain import Domain
+from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.types import Message, Request
 from rl_conductor_training.learn.domain.training import train_domain
 from rl_conductor_training.tasks import Sample, load_task

@@ -7,7 +7,7 @@ from pathlib import Path
 from rl_conductor import ScriptedModel, Step, Workflow
 from rl_conductor.config.discovery import from_file
 from rl_conductor.config.learned_folder import write_conductor_folder
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker_prompt import replies_in
 from rl_conductor.types import FREE, Price, Request

@@ -27,9 +27,9 @@ from rl_conductor import (
 )
 from rl_conductor.config.discovery import discover
 from rl_conductor.config.learned_folder import write_conductor_folder
-from rl_conductor.planning.domain import Domain
-from rl_conductor.planning.features import LinearScore, text_features
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.domain import Domain
+from rl_conductor.planning.routing.features import LinearScore, text_features
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.replay import replay
 from rl_conductor.types import Card, Message, Request

@@ -24,9 +24,9 @@ from rl_conductor.config.profiles import ProfileName
 from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import ENDPOINTS
-from rl_conductor.planning.domain import Domain
-from rl_conductor.planning.features import LinearScore
 from rl_conductor.planning.planner import Planner
+from rl_conductor.planning.routing.domain import Domain
+from rl_conductor.planning.routing.features import LinearScore
 from rl_conductor.types import FREE, Card
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.catalog import build_catalog

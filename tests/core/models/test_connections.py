@@ -14,10 +14,10 @@ import httpx2
 import pytest
 
 from rl_conductor import model
-from rl_conductor.models import connections
 from rl_conductor.models.anthropic.adapter import AnthropicModel
-from rl_conductor.models.connections import ConnectionStack, connection_settings, tls_context
 from rl_conductor.models.google.adapter import GoogleModel
+from rl_conductor.models.http import connections
+from rl_conductor.models.http.connections import ConnectionStack, connection_settings, tls_context
 from rl_conductor.models.openai.adapter import OpenAIModel
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rl_conductor.models.google import events
 from rl_conductor.models.google.events import EventReader
-from rl_conductor.models.http_limit import ReplyLimitError
+from rl_conductor.models.http.reply_limit import ReplyLimitError
 
 STREAM = (
     ": a comment\n"

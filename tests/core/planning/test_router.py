@@ -15,8 +15,8 @@ from core.capitals import question, tiers
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, Policy, RunError, ScriptedModel, Trace
 from rl_conductor.config.discovery import discover
-from rl_conductor.planning.features import MAX_CHARS, word_features
-from rl_conductor.planning.router import Router
+from rl_conductor.planning.routing.features import MAX_CHARS, word_features
+from rl_conductor.planning.routing.router import Router
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool
@@ -104,7 +104,8 @@ def test_a_decision_takes_less_than_five_milliseconds() -> None:
 
 
 def test_equal_words_are_equal_in_every_process() -> None:
-    code = f"from rl_conductor.planning.features import word_features; print(sorted(word_features({SIMPLE!r}).items()))"
+    source = "from rl_conductor.planning.routing.features import word_features"
+    code = f"{source}; print(sorted(word_features({SIMPLE!r}).items()))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == str(sorted(word_features(SIMPLE).items()))
 

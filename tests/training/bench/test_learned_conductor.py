@@ -9,7 +9,7 @@ import pytest
 
 from rl_conductor import ConfigError, Planner, ScriptedModel, Step, WorkerPool, Workflow
 from rl_conductor.config.learned_folder import write_conductor_folder
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.worker import Worker
 from rl_conductor_training.bench.report import build_report
 from rl_conductor_training.bench.runner import Bench

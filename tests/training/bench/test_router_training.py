@@ -19,7 +19,7 @@ from core.runs import ACCEPT, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, ScriptedModel, Trace
 from rl_conductor._internal.jsonl import write_lines
 from rl_conductor.cli.main import app
-from rl_conductor.planning.router import Router
+from rl_conductor.planning.routing.router import Router
 from rl_conductor.types import Message, Request, Tool
 from rl_conductor_training.bench.router_data import RouterExample, TraceExamples
 from rl_conductor_training.bench.router_training import select_threshold, train_router

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rl_conductor import Conductor
 from rl_conductor.planning.fallback import single_step
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
 from rl_conductor_training.learn.learners.base import Learner, Lessons

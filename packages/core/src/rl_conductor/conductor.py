@@ -23,8 +23,8 @@ from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.guardrails.base import Guardrail, bind_guardrails
 from rl_conductor.models import Capabilities, Model
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.router import Router
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.router import Router
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener, ignore
 from rl_conductor.trace.observers import observe_run

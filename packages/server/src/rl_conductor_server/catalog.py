@@ -15,7 +15,7 @@ from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.config.profiles import MINI, ULTRA
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
-from rl_conductor.planning.router import Router
+from rl_conductor.planning.routing.router import Router
 from rl_conductor.pool.pool import close_all
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import KeyEntry, ProfileEntry

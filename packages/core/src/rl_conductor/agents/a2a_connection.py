@@ -38,9 +38,9 @@ from rl_conductor.models.base import (
     parse_retry_after,
     status_error,
 )
-from rl_conductor.models.connections import tls_context
-from rl_conductor.models.http_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
-from rl_conductor.models.http_model import connection_error
+from rl_conductor.models.http.connections import tls_context
+from rl_conductor.models.http.model import connection_error
+from rl_conductor.models.http.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
 from rl_conductor.types import FilePart, ImagePart, Request
 
 if TYPE_CHECKING:

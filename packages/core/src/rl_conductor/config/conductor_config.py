@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.router import Router
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.router import Router
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool, warn_of_lookalikes
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy

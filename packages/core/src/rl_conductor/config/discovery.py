@@ -23,7 +23,7 @@ from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.models import model
 from rl_conductor.models.endpoints import ENDPOINTS, redact_url, usable_key
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.router import Router
+from rl_conductor.planning.routing.router import Router
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, read_pool_file
 from rl_conductor.pool.worker import Worker

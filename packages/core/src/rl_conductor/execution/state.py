@@ -21,8 +21,8 @@ from rl_conductor.execution.guarding import RequestGuard, answer_block, checks_a
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.router import Router
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.router import Router
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.observers import RunInfo
 from rl_conductor.trace.trace import (

@@ -27,9 +27,9 @@ from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.card_ranking import offered_space
-from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, PlanStream
 from rl_conductor.planning.prompts import PromptSettings, Rejection, planner_messages, rejection_messages
+from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.stream_watcher import StreamWatcher
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry

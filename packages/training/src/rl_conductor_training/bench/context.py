@@ -12,7 +12,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, RunError
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor.pool.worker import Worker

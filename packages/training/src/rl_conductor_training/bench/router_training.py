@@ -20,8 +20,8 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.features import BUCKETS, length_feature, request_features, word_features
-from rl_conductor.planning.router import Learned, Router
+from rl_conductor.planning.routing.features import BUCKETS, length_feature, request_features, word_features
+from rl_conductor.planning.routing.router import Learned, Router
 from rl_conductor.types import Value
 from rl_conductor_training.bench.router_data import RouterExample
 from rl_conductor_training.bench.statistics import Estimate, Floats, estimate

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
-from rl_conductor.planning.features import FEATURES, LinearScore, text_features
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.features import FEATURES, LinearScore, text_features
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
 
 INVERSE_PENALTY = 10.0

@@ -27,7 +27,7 @@ from rl_conductor.config.learned_folder import (
 )
 from rl_conductor.errors import ConfigError, LimitError
 from rl_conductor.planning.planner import Planner
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Dollars, Message, Request, Text, Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Message, Request
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.data import LearnData

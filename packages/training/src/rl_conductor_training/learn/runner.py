@@ -15,7 +15,7 @@ from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, RunError
 from rl_conductor.models import Model
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import close_all
 from rl_conductor.scoring import Score, wrong
 from rl_conductor.text.truncation import truncate_middle

@@ -21,9 +21,9 @@ from rl_conductor.models.base import (
     parse_retry_after,
     status_error,
 )
-from rl_conductor.models.connections import connection_settings
 from rl_conductor.models.endpoints import ENDPOINTS
-from rl_conductor.models.http_model import HTTPModel
+from rl_conductor.models.http.connections import connection_settings
+from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.types import Price, Request
 
 try:

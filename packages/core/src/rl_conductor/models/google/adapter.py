@@ -24,12 +24,12 @@ from rl_conductor.models.base import (
     parse_retry_after,
     status_error,
 )
-from rl_conductor.models.connections import connection_settings
 from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.google.events import EventReader
 from rl_conductor.models.google.reply import Reply
 from rl_conductor.models.google.wire import Json, body_of
-from rl_conductor.models.http_model import HTTPModel
+from rl_conductor.models.http.connections import connection_settings
+from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.types import Price, Request
 
 try:

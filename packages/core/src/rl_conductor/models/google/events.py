@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rl_conductor.models.http_limit import MAX_REPLY_BYTES, check_size
+from rl_conductor.models.http.reply_limit import MAX_REPLY_BYTES, check_size
 
 BARE_JSON = b'{}[]" \t'
 """The first characters of lines of JSON; no field of an event starts with them."""

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, parse_retry_after
-from rl_conductor.models.connections import connection_settings
 from rl_conductor.models.endpoints import ENDPOINTS, usable_key
-from rl_conductor.models.http_model import HTTPModel
+from rl_conductor.models.http.connections import connection_settings
+from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.models.openai.wire import DIALECTS, Dialect, Reply, extra_fields, options_of, refusal
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import Price, Request

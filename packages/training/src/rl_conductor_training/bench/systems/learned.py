@@ -20,8 +20,8 @@ from rl_conductor.config.learned_folder import (
     read_conductor_file,
 )
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.domain import Domain
 from rl_conductor.planning.planner import Planner
+from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.context import BenchContext

@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, cross_val_predict
 
-from rl_conductor.planning.domain import Domain
-from rl_conductor.planning.features import LinearScore
-from rl_conductor.planning.selector import WorkflowSelector
+from rl_conductor.planning.routing.domain import Domain
+from rl_conductor.planning.routing.features import LinearScore
+from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor_training.bench.selector_training import DIGITS, INVERSE_PENALTY, export_weights, feature_matrix
 from rl_conductor_training.tasks import Sample
 

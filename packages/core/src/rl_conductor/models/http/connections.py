@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 from urllib.request import getproxies
 
-from rl_conductor.models.http_limit import ACCEPTED_ENCODINGS, event_hooks
+from rl_conductor.models.http.reply_limit import ACCEPTED_ENCODINGS, event_hooks
 
 IDLE_SECONDS = 5.0
 """Seconds after which an idle connection is closed, as in httpx."""

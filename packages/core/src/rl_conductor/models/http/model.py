@@ -22,7 +22,7 @@ from rl_conductor.models.base import (
     within,
 )
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
-from rl_conductor.models.http_limit import ReplyLimitError
+from rl_conductor.models.http.reply_limit import ReplyLimitError
 from rl_conductor.models.redaction import redacting
 from rl_conductor.types import Completion, Delta, Price, Request
 

@@ -12,8 +12,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.domain import Domain
-from rl_conductor.planning.features import LinearScore, text_features
+from rl_conductor.planning.routing.domain import Domain
+from rl_conductor.planning.routing.features import LinearScore, text_features
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import Request, Value, prompt_in
 from rl_conductor.workflow.workflow import Workflow

@@ -1,0 +1,1 @@
+"""What all adapters of HTTP APIs share: the base class, connections, and the limit on the size of replies."""
