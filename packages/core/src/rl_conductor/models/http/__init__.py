@@ -1,1 +1,1 @@
-"""What all adapters of HTTP APIs share: the base class, connections, and the limit on the size of replies."""
+"""Shared code of the adapters of HTTP APIs: the base class, connections, and the limit on the size of replies."""
