@@ -215,7 +215,7 @@ async def test_stored_content_counts_for_the_limit_of_content_parts(serve: Serve
     ("body", "says"),
     [
         ({"items": [{"role": "user", "content": "x"}] * 21}, "at most 20"),
-        ({"items": [{"type": "computer_call"}]}, "computer_call"),
+        ({"items": [{"type": "hologram_call"}]}, "hologram_call"),
         ({"metadata": {"x": "y" * 513}}, "must have at most 512 characters"),
         ({"metadata": {str(number): "" for number in range(17)}}, "metadata may have at most 16 entries"),
     ],

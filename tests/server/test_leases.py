@@ -227,7 +227,7 @@ async def test_store_false_leaves_no_content_of_failed_or_cancelled_runs(serve: 
     body = BODY | {"messages": [{"role": "user", "content": f"Say {SECRETS[0]}."}], "store": False}
     only_a = {"conductor": {"policy": {"allow": ["a"]}}}
     assert (await at.http.post("/v1/chat/completions", json=body | only_a)).status_code == 200
-    assert (await at.http.post("/v1/chat/completions", json=body | only_a)).status_code == 502
+    assert (await at.http.post("/v1/chat/completions", json=body | only_a)).status_code == 400
     only_b = {"conductor": {"policy": {"allow": ["b"]}, "limits": {"seconds": 30}}}
     with pytest.raises(httpx.ReadTimeout):
         await at.http.post("/v1/chat/completions", json=body | only_b, timeout=0.5)
