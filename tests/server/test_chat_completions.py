@@ -323,7 +323,7 @@ async def test_the_failure_of_one_choice_ends_the_whole_stream(serve: Serve) -> 
 
 async def test_a_silent_stream_sends_heartbeats(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.05)
-    at = await serve({"a": Gated("at last", lambda _: asyncio.sleep(0.3))})
+    at = await serve({"a": Gated("at last", lambda _: asyncio.sleep(1.0))})
     raw = await at.http.post(
         "/v1/chat/completions", json={"model": "conductor-mini", "messages": ASKED, "stream": True}
     )
