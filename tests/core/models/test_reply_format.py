@@ -31,6 +31,7 @@ def check(reply: str | Message, finish_reason: FinishReason = "stop", **request:
     [
         ("Sure! Here it is.", FORM, "the reply is not JSON"),
         ("Sure! Here it is.", JsonFormat(), "the reply is not JSON"),
+        ('```json\n{"name": 5, "day": 1}\n```', FORM, "5 is not of type"),
         ("[1]", JsonFormat(), "the reply is JSON, but no object"),
         ('{"name": 5, "day": 1}', FORM, r"5 is not of type 'string' \(at \$.name\)"),
         ('{"name": "x", "day": 1, "extra": 0}', FORM, "Additional properties are not allowed"),
@@ -56,6 +57,7 @@ def test_a_call_of_another_tool_than_the_required_one_is_an_error() -> None:
 def test_replies_in_the_format_and_those_that_were_cut_off_are_returned() -> None:
     check('{"name": "x", "day": 1}', response_format=FORM)
     check('{"name": 5}', response_format=JsonFormat(json_schema={"type": "object"}, strict=False))
+    check('```json\n{"name": "x", "day": 1}\n```\n', response_format=FORM)
     check('{"na', "length", response_format=FORM)
     check(CALL, response_format=FORM, tools=(Tool(name="look"),), tool_choice="look")
 

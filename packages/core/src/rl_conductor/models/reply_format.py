@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic_core import from_json
 
 from rl_conductor.errors import BadResponseError
 from rl_conductor.types import Completion, JsonFormat, Request
+
+FENCED = re.compile(r"\s*```(?:json)?\s*\n(?P<content>.*)```\s*", re.DOTALL | re.IGNORECASE)
+"""JSON in a Markdown code block. Parsers for models' replies accept it, so it is worth no second call."""
 
 
 def check_format(completion: Completion, request: Request) -> Completion:
@@ -38,8 +42,9 @@ def _wrong_format(completion: Completion, request: Request) -> str | None:
     form = request.response_format
     if not isinstance(form, JsonFormat) or completion.message.tool_calls:
         return None
+    fenced = FENCED.fullmatch(completion.text)
     try:
-        value = from_json(completion.text)
+        value = from_json(fenced["content"] if fenced else completion.text)
     except ValueError as error:
         return f"the reply is not JSON: {error}"
     if form.json_schema is None:
