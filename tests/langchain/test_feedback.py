@@ -41,7 +41,7 @@ async def test_what_the_server_rejects_is_an_error_with_its_reason(serve: Serve)
     at = await serve(keys=KEYS)
     chat = ChatOpenAI(model="conductor-mini", base_url=f"{at.url}/v1", api_key="red-key")
     answer = await chat.ainvoke("Say something.")
-    with pytest.raises(ConfigError, match="rejected the feedback: no run 'run-"):
+    with pytest.raises(ConfigError, match="rejected the feedback: there is no run 'run-"):
         await acreate_feedback(answer, score=1, base_url=at.url, api_key="blue-key")
     with pytest.raises(ConfigError, match="score must be less than or equal to 1"):
         await acreate_feedback(answer, score=2, base_url=at.url, api_key="red-key")

@@ -40,7 +40,7 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.models import Model
-from rl_conductor.types import Completion, JsonFormat
+from rl_conductor.types import Completion, JsonFormat, ToolCall
 
 from .vendor import COUNTS, Vendor
 
@@ -398,7 +398,8 @@ async def test_text_goes_to_what_takes_text() -> None:
 
 
 async def test_a_runnable_may_have_nothing_to_add_to_the_results_of_tools() -> None:
-    told = HELLO.model_copy(update={"messages": (*HELLO.messages, Message.tool("1", "done"))})
+    calls = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")])
+    told = HELLO.model_copy(update={"messages": (*HELLO.messages, calls, Message.tool("1", "done"))})
     silent = RunnableModel(RunnableLambda(lambda _: ""))
     assert (await silent.complete(told)).text == ""
     with pytest.raises(BadResponseError, match="the reply is empty"):

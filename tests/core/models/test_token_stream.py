@@ -13,7 +13,7 @@ from rl_conductor.errors import BadResponseError, ConfigError, ModelError, Model
 from rl_conductor.models.in_process.token_stream import IncrementalDecoder, TokenStream, build_completion
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.models.tool_emulation import ToolCallReader
-from rl_conductor.types import Completion, Delta, Message, Price, Request, Usage
+from rl_conductor.types import Completion, Delta, Message, Price, Request, ToolCall, Usage
 
 
 def decode(tokens: list[int]) -> str:
@@ -82,7 +82,8 @@ def test_the_models_price_makes_the_cost() -> None:
 
 def test_an_empty_reply_is_an_answer_after_the_results_of_tools_only() -> None:
     model, asked = ScriptedModel(""), Request(messages=(Message.user("?"),))
-    told = asked.model_copy(update={"messages": (*asked.messages, Message.tool("1", "done"))})
+    calls = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")])
+    told = asked.model_copy(update={"messages": (*asked.messages, calls, Message.tool("1", "done"))})
     reply = ToolCallReader(told, model=model.name)
     assert build_completion(reply, told, finish="stop", usage=Usage(), model=model).text == ""
     with pytest.raises(BadResponseError, match="the reply is empty"):

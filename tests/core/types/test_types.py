@@ -35,6 +35,7 @@ from rl_conductor.types import (
     total,
 )
 from rl_conductor.types.completions import parse_finish_reason
+from rl_conductor.types.messages import last_user_index, notes_to_results
 
 usages = st.builds(
     Usage,
@@ -250,3 +251,14 @@ def test_the_text_of_a_completion_is_its_messages() -> None:
 def test_vendors_reasons_for_the_end_of_a_reply_are_mapped(reason: str | None, finish: str) -> None:
     assert parse_finish_reason(reason, tool_calls=False) == finish
     assert parse_finish_reason(reason, tool_calls=True) == ("tool_calls" if finish == "stop" else finish)
+
+
+def test_messages_after_tool_results_are_notes_and_no_new_question() -> None:
+    asked, calls, result = Message.user("Read it."), Message.assistant("I look."), Message.tool("1", "done")
+    reminder, instruction = Message.user("Two warnings."), Message.system("Be brief.")
+    conversation = (asked, calls, result, reminder, instruction)
+    assert notes_to_results(conversation) == {3, 4}
+    assert last_user_index(conversation) == 0
+    answered = (*conversation, Message.assistant("Read."), Message.user("And now?"))
+    assert last_user_index(answered) == 6
+    assert last_user_index((result, reminder)) == 1

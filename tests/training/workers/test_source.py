@@ -51,9 +51,10 @@ def test_cached_replies_of_a_python_function_depend_on_its_module_and_its_code(
         file.write_text(FUNCTION.format("yes"))
 
     def versions() -> tuple[str, str]:
+        pool = {"worker": import_object("worker_one:answer")}
         return (
             cache_version(WorkerEntry(model="worker_one:answer")),
-            open_workspace({"worker": import_object("worker_one:answer")}, None, tmp_path).workers["worker"],
+            open_workspace(pool, ScriptedModel("a plan"), tmp_path).workers["worker"],
         )
 
     before = versions()
