@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import httpx
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_openai import ChatOpenAI
@@ -19,12 +21,26 @@ __all__ = ["empty_store", "serve"]
 KEYS = {"red": {"sha256": hash_key("red-key")}, "blue": {"sha256": hash_key("blue-key")}}
 
 
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    """A client that is closed in its event loop; LangChain's own are not."""
+    async with httpx.AsyncClient() as client:
+        yield client
+
+
 @pytest.mark.parametrize("use_responses_api", [False, True])
-async def test_an_answer_of_a_server_is_rated_by_one_call(serve: Serve, *, use_responses_api: bool) -> None:
+async def test_an_answer_of_a_server_is_rated_by_one_call(
+    serve: Serve, client: httpx.AsyncClient, *, use_responses_api: bool
+) -> None:
     at = await serve(keys=KEYS)
     base_url = f"{at.url}/v1"
     chat = ChatOpenAI(
-        model="conductor-mini", base_url=base_url, api_key="red-key", use_responses_api=use_responses_api, max_retries=0
+        model="conductor-mini",
+        base_url=base_url,
+        api_key="red-key",
+        use_responses_api=use_responses_api,
+        max_retries=0,
+        http_async_client=client,
     )
     answer = await chat.ainvoke("Say something.")
     sent = await acreate_feedback(answer, score=0.5, comment="Fine.", base_url=base_url, api_key="red-key")
@@ -37,9 +53,9 @@ async def test_an_answer_of_a_server_is_rated_by_one_call(serve: Serve, *, use_r
     assert await at.service.store.feedback.list(row.id) == [sent, again]
 
 
-async def test_what_the_server_rejects_is_an_error_with_its_reason(serve: Serve) -> None:
+async def test_what_the_server_rejects_is_an_error_with_its_reason(serve: Serve, client: httpx.AsyncClient) -> None:
     at = await serve(keys=KEYS)
-    chat = ChatOpenAI(model="conductor-mini", base_url=f"{at.url}/v1", api_key="red-key")
+    chat = ChatOpenAI(model="conductor-mini", base_url=f"{at.url}/v1", api_key="red-key", http_async_client=client)
     answer = await chat.ainvoke("Say something.")
     with pytest.raises(ConfigError, match="rejected the feedback: there is no run 'run-"):
         await acreate_feedback(answer, score=1, base_url=at.url, api_key="blue-key")

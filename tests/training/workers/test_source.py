@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor import ScriptedModel, Worker
+from rl_conductor import Planner, ScriptedModel, Worker
 from rl_conductor._internal.imports import import_object
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool_file import WorkerEntry
@@ -54,7 +54,7 @@ def test_cached_replies_of_a_python_function_depend_on_its_module_and_its_code(
         pool = {"worker": import_object("worker_one:answer")}
         return (
             cache_version(WorkerEntry(model="worker_one:answer")),
-            open_workspace(pool, ScriptedModel("a plan"), tmp_path).workers["worker"],
+            open_workspace(pool, Planner(model=ScriptedModel("a plan")), tmp_path).workers["worker"],
         )
 
     before = versions()
