@@ -262,3 +262,12 @@ def test_messages_after_tool_results_are_notes_and_no_new_question() -> None:
     answered = (*conversation, Message.assistant("Read."), Message.user("And now?"))
     assert last_user_index(answered) == 6
     assert last_user_index((result, reminder)) == 1
+
+
+@given(st.lists(st.sampled_from(["system", "user", "assistant", "tool"])))
+def test_the_last_user_message_is_the_last_one_that_is_no_note(roles: list[Any]) -> None:
+    conversation = [Message(role=role, content="x", tool_call_id="1" if role == "tool" else None) for role in roles]
+    users = [index for index, role in enumerate(roles) if role == "user"]
+    questions = [index for index in users if index not in notes_to_results(conversation)]
+    expected = questions or users
+    assert last_user_index(conversation) == (expected[-1] if expected else None)

@@ -147,9 +147,16 @@ class Message(Value):
 
 def last_user_index(conversation: Sequence[Message]) -> int | None:
     """Returns the index of the last user message, if there is one; notes count only if there is nothing else."""
-    notes = notes_to_results(conversation)
-    indices = [index for index, message in enumerate(conversation) if message.role == "user"]
-    return next((index for index in reversed(indices) if index not in notes), indices[-1] if indices else None)
+    in_turn = last = None
+    for index in reversed(range(len(conversation))):
+        role = conversation[index].role
+        if role == "user":
+            in_turn = index if in_turn is None else in_turn
+        elif role == "tool":  # what followed it are notes
+            last, in_turn = in_turn if last is None else last, None
+        elif role == "assistant" and in_turn is not None:
+            break
+    return last if in_turn is None else in_turn
 
 
 def notes_to_results(conversation: Sequence[Message]) -> frozenset[int]:
