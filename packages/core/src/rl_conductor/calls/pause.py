@@ -11,5 +11,5 @@ class PauseSignal(BaseException):
     It is no failure, so that the core neither retries the call nor replaces the worker, but only records it.
     """
 
-    usage = Usage()
+    usage = Usage.model_construct()  # a checked one would build its schema at import
     """What the model used since it was called."""
