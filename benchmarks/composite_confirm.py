@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import get_args
 
 import torch
 from composite_cards import BASE, baselines, permute, read_training
@@ -22,7 +23,7 @@ from rich.console import Console
 
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor_training.bench.statistics import estimate, mean_difference
-from rl_conductor_training.tasks.composite.questions import composite
+from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
 from rl_conductor_training.train.policy.model_loading import load_base_model
 from rl_conductor_training.train.reward_table.policy import Evaluation, PlanReader, encode_questions, evaluate_policy
 from rl_conductor_training.train.reward_table.table import TableQuestion
@@ -70,6 +71,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--heldout", type=Path, required=True)
     parser.add_argument("--heldout-seed", type=int, required=True)
     parser.add_argument("--heldout-size", type=int, default=144)
+    parser.add_argument("--heldout-templates", default="usual", choices=get_args(TemplateSet))
     parser.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", default=["supervised", "raft", "supervised-more", "supervised-all"])
     parser.add_argument("--dtype", default="bfloat16", help="float32 where the processor has no bfloat16 instructions")
@@ -104,7 +106,7 @@ def print_comparisons(kind: str, scores: dict[str, list[float]], groups: Sequenc
 def main() -> None:
     """Evaluates what is missing and prints the results."""
     args, console = parse_arguments(), Console()
-    task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed)
+    task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed, templates=args.heldout_templates)
     part = complete_part(task.samples, args.heldout)
     questions = permute(part.questions, "heldout", 1, heldout=True)
     train, more = read_training(args.train, args.rewards, args.rewards_size)

@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import time
 from pathlib import Path
+from typing import get_args
 
 from rich.console import Console
 
@@ -20,7 +21,7 @@ from rl_conductor_training.bench.settings import read_settings
 from rl_conductor_training.bench.systems.workflow_list import WorkflowList
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable, fingerprint_workers
 from rl_conductor_training.learn.runner import Runner
-from rl_conductor_training.tasks.composite.questions import composite
+from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
 from rl_conductor_training.workers.source import ReplyCache, SmallPool
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "bench-baselines.toml"
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--split", default="train", choices=("train", "validation", "heldout"))
     parser.add_argument("--size", type=int, default=48)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--templates", default="usual", choices=get_args(TemplateSet))
     parser.add_argument("--wordings", type=int, default=1, help="wordings of each text, except in the held-out split")
     parser.add_argument("--contrasts", action="store_true", help="ask everything for figures and for words")
     parser.add_argument("--out", type=Path, default=Path("composite-table.jsonl"))
@@ -73,7 +75,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of the model, at most the idle cores")
     args = parser.parse_args()
     console = Console()
-    task = composite(args.split, size=args.size, seed=args.seed, wordings=args.wordings, contrasts=args.contrasts)
+    task = composite(
+        args.split,
+        size=args.size,
+        seed=args.seed,
+        wordings=args.wordings,
+        contrasts=args.contrasts,
+        templates=args.templates,
+    )
     table, workflows = asyncio.run(write_table(task, args.out, args.cache, args.threads, console))
     for workflow in workflows:
         steps = " → ".join(step.worker for step in workflow.steps)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
@@ -9,8 +10,16 @@ from rl_conductor import ConfigError
 from rl_conductor.scoring import Sample, Split, split_of
 from rl_conductor_training.tasks.composite.handwritten import handwritten
 from rl_conductor_training.tasks.composite.islands import fact_phrase, islands
+from rl_conductor_training.tasks.composite.new_wordings import NEW_WORDINGS
 from rl_conductor_training.tasks.composite.questions import composite
-from rl_conductor_training.tasks.composite.templates import IN_FIGURES, IN_WORDS, IN_WORDS_HELDOUT, TEMPLATES
+from rl_conductor_training.tasks.composite.templates import (
+    HELDOUT_TEMPLATES,
+    IN_FIGURES,
+    IN_WORDS,
+    IN_WORDS_HELDOUT,
+    NEW_COMPOSITIONS,
+    TRAINING_TEMPLATES,
+)
 from rl_conductor_training.tasks.groups import group_of
 from rl_conductor_training.tasks.retrieval import PassageIndex
 from rl_conductor_training.tasks.scorers.answers import number_to_words
@@ -137,24 +146,44 @@ async def test_replies_are_scored_by_form_and_value(domain: str, reply: str, rig
 
 
 def test_templates_are_unique() -> None:
-    assert len(set(TEMPLATES)) == len(TEMPLATES)
+    templates = (*TRAINING_TEMPLATES, *HELDOUT_TEMPLATES, *NEW_COMPOSITIONS, *NEW_WORDINGS)
+    assert len(set(templates)) == len(templates)
 
 
 def test_new_compositions_have_sequences_of_skills_or_pairs_that_training_does_not_contain() -> None:
-    samples = composite("heldout", size=24, new_compositions=True).samples
-    trained = {template.domain for template in TEMPLATES}
+    samples = composite("heldout", size=24, templates="new_compositions").samples
+    trained = {template.domain for template in TRAINING_TEMPLATES}
     new = [sample for sample in samples if sample.domain not in trained]
     pairs = [sample for sample in samples if sample.domain in trained]
     assert {sample.domain for sample in new} == {"lookup+lookup", "lookup+lookup+write"}
     assert all(len(names_in(sample)) == 2 for sample in pairs)
     assert {split_of(name) for sample in samples for name in names_in(sample)} == {"heldout"}
     assert not {sample.id for sample in samples} & {sample.id for sample in composite("heldout", size=24).samples}
-    with pytest.raises(ConfigError, match="needs the split heldout, not train"):
-        composite("train", new_compositions=True)
+    with pytest.raises(ConfigError, match="need the split heldout, not train"):
+        composite("train", templates="new_compositions")
+
+
+def test_each_template_of_the_new_wordings_has_a_request_of_its_own_and_a_result_below_100() -> None:
+    task = composite("heldout", size=144, templates="new_wordings")
+    assert len({group_of(sample) for sample in task.samples}) == 48
+    usual = composite("heldout", size=12)
+    assert [sample.domain for sample in task.samples[:12]] == [sample.domain for sample in usual.samples]
+    requests = {sample.question[:20] for sample in task.samples}
+    assert not requests & {sample.question[:20] for sample in composite(size=60, wordings=5).samples}
+    for sample in task.samples:
+        assert {split_of(name) for name in names_in(sample)} <= {"heldout"}
+        assert bool(names_in(sample)) == ("lookup" in sample.domain)
+        assert "{" not in sample.question
+        assert "compute" not in sample.domain or "write" in sample.domain or 0 <= int(sample.answer) < 100
+
+
+def test_unknown_templates_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="no templates 'new': write one of usual, new_compositions, new_wordings"):
+        composite("heldout", templates=cast(Any, "new"))
 
 
 def test_the_answer_of_a_pair_is_computed_from_the_facts_of_both_ships() -> None:
-    sample = composite("heldout", size=5, new_compositions=True).samples[4]
+    sample = composite("heldout", size=5, templates="new_compositions").samples[4]
     first, second = (next(ship for ship in islands().ships if ship.name == name) for name in names_in(sample))
     (fact,) = [fact for fact in first.facts if f"the {fact_phrase(fact)} of" in sample.question]
     divisor = int(re.findall(r"divided by (\d+)", sample.question)[0])

@@ -13,25 +13,27 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import cycle, islice
+from typing import Literal
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import SHARES, Sample, Score, Split, Task, compared, split_of
 from rl_conductor_training.tasks.composite.islands import FACTS, Entity, fact_phrase, islands
+from rl_conductor_training.tasks.composite.new_wordings import NEW_WORDINGS
 from rl_conductor_training.tasks.composite.templates import (
-    ENTITY_NAMES,
-    FACT,
+    HELDOUT_TEMPLATES,
     LOOK,
     NEW_COMPOSITIONS,
-    NUMBER,
-    RELATED_NAMES,
     SMALL_FACTS,
-    TEMPLATES,
+    TRAINING_TEMPLATES,
     WORD,
     Operands,
     Template,
     Wordings,
 )
 from rl_conductor_training.tasks.scorers.answers import extract_last_number, number_to_words, words_match
+
+TemplateSet = Literal["usual", "new_compositions", "new_wordings"]
+ID_SUFFIXES: dict[TemplateSet, str] = {"usual": "", "new_compositions": "-new", "new_wordings": "-wordings"}
 
 
 class QuestionSampler(random.Random):
@@ -55,7 +57,7 @@ def composite(
     depths: tuple[int, ...] = (1, 2, 3, 4),
     wordings: int = 1,
     contrasts: bool = False,
-    new_compositions: bool = False,
+    templates: TemplateSet = "usual",
 ) -> Task:
     """Generates `size` questions of one split, cycling through its templates.
 
@@ -66,38 +68,48 @@ def composite(
         depths: depths to include.
         wordings: maximum number of wordings of each text; the held-out split has one.
         contrasts: ask everything twice, for figures and for words: contrast sets that differ in the last sentence.
-        new_compositions: ask for sequences of skills that training does not contain; the held-out split only.
+        templates: `usual`, or in the held-out split only: `new_compositions` for sequences of skills that training does
+            not contain, `new_wordings` for 48 templates of authors who knew none of the others.
 
     Raises:
-        ConfigError: the split does not exist, no template has any of these depths, `wordings` is below 1, or
-            `new_compositions` is set for another split.
+        ConfigError: the split or templates do not exist, no template has any of these depths, `wordings` is below 1, or
+            other templates than the usual ones are asked for in another split.
     """
     if split not in SHARES:
         raise ConfigError(f"no split {split!r}: write one of {', '.join(SHARES)}")
     if wordings < 1:
         raise ConfigError(f"wordings must be at least 1, not {wordings}")
-    if new_compositions and split != "heldout":
-        raise ConfigError(f"new_compositions needs the split heldout, not {split}: training must not contain them")
-    templates_of_split = NEW_COMPOSITIONS if new_compositions else TEMPLATES
     sets = [
-        templates
-        for templates in _contrast_sets(templates_of_split, split, contrasts=contrasts)
-        if all(template.depth in depths for template in templates)
+        contrast_set
+        for contrast_set in _contrast_sets(_templates_of(split, templates), contrasts=contrasts)
+        if all(template.depth in depths for template in contrast_set)
     ]
     if not sets:
         raise ConfigError(f"no composite question has a depth of {depths!r}; depths are 1 to 4")
-    name = f"{split}-new" if new_compositions else split
+    name = split + ID_SUFFIXES[templates]
     sampler = QuestionSampler(f"{name} {seed}", wordings=1 if split == "heldout" else wordings)
     samples: list[Sample] = []
-    for number, templates in islice(cycle(enumerate(sets)), size):
-        ids = [f"{name}-{seed}-{len(samples) + index}" for index in range(len(templates))]
-        samples += _generate_samples(templates, sampler, split, ids, group=f"template {number}")
+    for number, contrast_set in islice(cycle(enumerate(sets)), size):
+        ids = [f"{name}-{seed}-{len(samples) + index}" for index in range(len(contrast_set))]
+        samples += _generate_samples(contrast_set, sampler, split, ids, group=f"template {number}")
     return Task(f"composite:{name}", tuple(samples[:size]), score_answer)
 
 
-def _contrast_sets(all_templates: Sequence[Template], split: Split, *, contrasts: bool) -> list[tuple[Template, ...]]:
-    """Groups the templates of a split that ask about the same subject; groups of one without `contrasts`."""
-    templates = [template for template in all_templates if template.heldout == (split == "heldout")]
+def _templates_of(split: Split, templates: TemplateSet) -> tuple[Template, ...]:
+    """Returns the templates of a split, after checking that it has such ones."""
+    if templates not in ID_SUFFIXES:
+        raise ConfigError(f"no templates {templates!r}: write one of {', '.join(ID_SUFFIXES)}")
+    if templates == "usual":
+        return HELDOUT_TEMPLATES if split == "heldout" else TRAINING_TEMPLATES
+    if split != "heldout":
+        raise ConfigError(
+            f"templates {templates!r} need the split heldout, not {split}: training must not contain them"
+        )
+    return NEW_COMPOSITIONS if templates == "new_compositions" else NEW_WORDINGS
+
+
+def _contrast_sets(templates: Sequence[Template], *, contrasts: bool) -> list[tuple[Template, ...]]:
+    """Groups templates that ask about the same subject; groups of one without `contrasts`."""
     if not contrasts:
         return [(template,) for template in templates]
     return [(template, template.with_words) for template in templates if not template.in_words]
@@ -129,7 +141,8 @@ def _generate_question(template: Template, sampler: QuestionSampler, split: Spli
     subjects = _generate_subjects(template, sampler, split)
     (subject, value), (other, other_value) = subjects[0], subjects[-1]
     if template.formula is None:
-        wordings = NUMBER if template.skills == (WORD,) else FACT
+        phrases = template.phrases
+        wordings = phrases.numbers if template.skills == (WORD,) else phrases.facts
         return sampler.choose_wording(wordings).format(subject=subject), value
     question = sampler.choose_wording(template.formula.wordings).format(x=subject, y=other, a=a, b=b, m=m)
     return question, template.formula.compute(Operands(value, other_value, a, b, m))
@@ -142,9 +155,9 @@ def _generate_subjects(template: Template, sampler: QuestionSampler, split: Spli
         return [(str(number), number)]
     entities = _entities(template.kind, split)
     entity = sampler.choice(entities)
-    described, names = entity, ENTITY_NAMES[template.kind]
+    described, names = entity, template.phrases.entities[template.kind]
     if template.related:
-        described, names = islands().town(entity.related_town), RELATED_NAMES[template.kind]
+        described, names = islands().town(entity.related_town), template.phrases.related[template.kind]
     facts = [
         fact
         for fact in FACTS[described.kind]

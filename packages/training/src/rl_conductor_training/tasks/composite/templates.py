@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 Skill = Literal["lookup", "compute", "write"]
@@ -25,8 +25,38 @@ IN_WORDS: Wordings = (
     "Write it as one says it in English, all in lower case; no figures, no other text.",
 )
 IN_WORDS_HELDOUT: Wordings = ("Spell the resulting number out in lower-case English words. Write only these words.",)
-FACT: Wordings = ("What is {subject}?", "Look up {subject}.", "I would like to know {subject}.", "Tell me {subject}.")
-NUMBER: Wordings = ("Consider the number {subject}.", "Take the number {subject}.", "Here is a number: {subject}.")
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Wordings of everything in a question but its calculation."""
+
+    facts: Wordings
+    """Requests for a fact, with the placeholder `{subject}`."""
+    numbers: Wordings
+    """Introductions of a number to be written in words, with the placeholder `{subject}`."""
+    figures: Wordings
+    """Requests for an answer in figures."""
+    words: Wordings
+    """Requests for an answer in words."""
+    entities: dict[str, Wordings] = field(hash=False)
+    """Names of an entity by its kind, with the placeholder `{name}`."""
+    related: dict[str, Wordings] = field(hash=False)
+    """Names of the twin town of a town, and of the home port of a ship, by the kind of the named entity."""
+
+
+TRAINING = Phrases(
+    facts=("What is {subject}?", "Look up {subject}.", "I would like to know {subject}.", "Tell me {subject}."),
+    numbers=("Consider the number {subject}.", "Take the number {subject}.", "Here is a number: {subject}."),
+    figures=IN_FIGURES,
+    words=IN_WORDS,
+    entities={"town": ("the town {name}", "{name}", "the town called {name}"), "ship": ("the ship {name}",)},
+    related={
+        "town": ("the twin town of {name}", "the town that is twinned with {name}", "the twin of the town {name}"),
+        "ship": ("the town that is the home port of the ship {name}",),
+    },
+)
+HELDOUT = replace(TRAINING, words=IN_WORDS_HELDOUT)
 
 
 @dataclass(frozen=True)
@@ -92,7 +122,7 @@ class Template:
     """Whether it asks about the twin town or home port of the named entity."""
     paired: bool = False
     """Whether the formula takes the same fact of two entities."""
-    heldout: bool = False
+    phrases: Phrases = TRAINING
 
     @property
     def depth(self) -> int:
@@ -112,9 +142,7 @@ class Template:
     @property
     def answer_formats(self) -> Wordings:
         """Wordings of the requested answer format."""
-        if not self.in_words:
-            return IN_FIGURES
-        return IN_WORDS_HELDOUT if self.heldout else IN_WORDS
+        return self.phrases.words if self.in_words else self.phrases.figures
 
     @property
     def with_words(self) -> Template:
@@ -125,7 +153,7 @@ class Template:
 LOOK: Final = "lookup"
 CALC: Final = "compute"
 WORD: Final = "write"
-TEMPLATES = (
+TRAINING_TEMPLATES = (
     Template((LOOK,)),
     Template((CALC,), TIMES),
     Template((WORD,)),
@@ -138,35 +166,29 @@ TEMPLATES = (
     Template((LOOK, LOOK, CALC), TIMES, related=True),
     Template((LOOK, LOOK, CALC, WORD), TIMES, related=True),
     Template((LOOK, LOOK, CALC, WORD), SQUARE, related=True),
-    Template((LOOK,), kind="ship", heldout=True),
-    Template((CALC,), SUM, heldout=True),
-    Template((WORD,), heldout=True),
-    Template((LOOK, CALC), TWICE, kind="ship", heldout=True),
-    Template((LOOK, CALC), SUM, kind="ship", heldout=True),
-    Template((LOOK, WORD), kind="ship", heldout=True),
-    Template((CALC, WORD), SUM, heldout=True),
-    Template((LOOK, CALC, WORD), TWICE, kind="ship", heldout=True),
-    Template((LOOK, CALC, WORD), SUM, kind="ship", heldout=True),
-    Template((LOOK, LOOK, CALC), SUM, kind="ship", related=True, heldout=True),
-    Template((LOOK, LOOK, CALC, WORD), TWICE, kind="ship", related=True, heldout=True),
-    Template((LOOK, LOOK, CALC, WORD), SUM, kind="ship", related=True, heldout=True),
+)
+HELDOUT_TEMPLATES = (
+    Template((LOOK,), kind="ship", phrases=HELDOUT),
+    Template((CALC,), SUM, phrases=HELDOUT),
+    Template((WORD,), phrases=HELDOUT),
+    Template((LOOK, CALC), TWICE, kind="ship", phrases=HELDOUT),
+    Template((LOOK, CALC), SUM, kind="ship", phrases=HELDOUT),
+    Template((LOOK, WORD), kind="ship", phrases=HELDOUT),
+    Template((CALC, WORD), SUM, phrases=HELDOUT),
+    Template((LOOK, CALC, WORD), TWICE, kind="ship", phrases=HELDOUT),
+    Template((LOOK, CALC, WORD), SUM, kind="ship", phrases=HELDOUT),
+    Template((LOOK, LOOK, CALC), SUM, kind="ship", related=True, phrases=HELDOUT),
+    Template((LOOK, LOOK, CALC, WORD), TWICE, kind="ship", related=True, phrases=HELDOUT),
+    Template((LOOK, LOOK, CALC, WORD), SUM, kind="ship", related=True, phrases=HELDOUT),
 )
 NEW_COMPOSITIONS = (
-    Template((LOOK, LOOK), related=True, heldout=True),
-    Template((LOOK, LOOK), kind="ship", related=True, heldout=True),
-    Template((LOOK, LOOK, WORD), related=True, heldout=True),
-    Template((LOOK, LOOK, WORD), kind="ship", related=True, heldout=True),
-    Template((LOOK, LOOK, CALC), PAIR, kind="ship", paired=True, heldout=True),
-    Template((LOOK, LOOK, CALC, WORD), PAIR, kind="ship", paired=True, heldout=True),
+    Template((LOOK, LOOK), related=True, phrases=HELDOUT),
+    Template((LOOK, LOOK), kind="ship", related=True, phrases=HELDOUT),
+    Template((LOOK, LOOK, WORD), related=True, phrases=HELDOUT),
+    Template((LOOK, LOOK, WORD), kind="ship", related=True, phrases=HELDOUT),
+    Template((LOOK, LOOK, CALC), PAIR, kind="ship", paired=True, phrases=HELDOUT),
+    Template((LOOK, LOOK, CALC, WORD), PAIR, kind="ship", paired=True, phrases=HELDOUT),
 )
 """Templates whose sequences of skills, or pairs of look-ups, training does not contain."""
-RELATED_NAMES: dict[str, Wordings] = {
-    "town": ("the twin town of {name}", "the town that is twinned with {name}", "the twin of the town {name}"),
-    "ship": ("the town that is the home port of the ship {name}",),
-}
-ENTITY_NAMES: dict[str, Wordings] = {
-    "town": ("the town {name}", "{name}", "the town called {name}"),
-    "ship": ("the ship {name}",),
-}
 SMALL_FACTS = ("bridges", "windmills", "lifeboats", "crew")
 """Facts below 100, whose number words are short."""
