@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import not_
 from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -49,9 +50,9 @@ class AuditedCall(Value):
     started_ms: int
     """Milliseconds since the run began."""
     ms: int
-    inside: tuple[AuditedCall, ...] = Field(default=(), exclude_if=lambda calls: not calls)
+    inside: tuple[AuditedCall, ...] = Field(default=(), exclude_if=not_)
     """The calls that a conductor or an agent made for this one; their usage is part of `used`."""
-    left_out: int = Field(default=0, exclude_if=lambda count: not count)
+    left_out: int = Field(default=0, exclude_if=not_)
     """Number of calls, tools and runs inside that the trace does not contain because of their size."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -67,7 +68,7 @@ class AnswerDelta(Value):
 
     type: Literal["answer_delta"] = "answer_delta"
     text: Text
-    is_refusal: bool = Field(default=False, exclude_if=lambda is_refusal: not is_refusal)
+    is_refusal: bool = Field(default=False, exclude_if=not_)
     """Whether it is the model's refusal in place of an answer, in one piece."""
 
 

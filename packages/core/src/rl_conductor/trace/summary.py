@@ -6,6 +6,7 @@ Fields have the same names as in the `Trace`; rounds and steps count from 0.
 from __future__ import annotations
 
 from collections import Counter
+from operator import not_
 from typing import Any, Literal, Self
 
 from pydantic import Field
@@ -53,11 +54,11 @@ class StepSummary(PlannedStep):
     """The model that answered, as reported by its vendor."""
     seconds: float
     usage: Usage
-    nested: tuple[NestedSummary, ...] = Field(default=(), exclude_if=lambda nested: not nested)
+    nested: tuple[NestedSummary, ...] = Field(default=(), exclude_if=not_)
     """Runs of conductors inside of the step. Their usage is part of the step's."""
-    tools: dict[str, int] = Field(default_factory=dict, exclude_if=lambda tools: not tools)
+    tools: dict[str, int] = Field(default_factory=dict, exclude_if=not_)
     """The number of uses of each tool of the worker's own, by name."""
-    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
+    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
     """What guardrails said about its prompts and replies."""
 
 
@@ -92,10 +93,10 @@ class PlanSummary(Value):
     """Changes to the plan as written, such as removed surplus steps."""
     errors: tuple[Text, ...] = ()
     """Why earlier samples were rejected."""
-    planned_because: Text = Field(default="", exclude_if=lambda reason: not reason)
+    planned_because: Text = Field(default="", exclude_if=not_)
     """Why no learned workflow ran, or why the trained planner left the request to the general one."""
     usage: Usage
-    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
+    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
     """What guardrails said about the request."""
 
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from operator import not_
 from typing import Literal
 
 from pydantic import Field
@@ -68,7 +69,7 @@ class Call(Value):
     """Whether a part of the reply had been streamed to the caller when the call failed, so that it was not retried."""
     out_of_tokens: bool = False
     """Whether the model used up `max_tokens` before it wrote any answer."""
-    context_exceeded: bool = Field(default=False, exclude_if=lambda context_exceeded: not context_exceeded)
+    context_exceeded: bool = Field(default=False, exclude_if=not_)
     """Whether the request was longer than the model can read."""
     usage: Usage = Field(default_factory=Usage)
     """Includes everything that is `nested` in the call."""
@@ -144,7 +145,7 @@ class StepResult(Value):
     """Seconds since the run began at which the steps in its access list had finished."""
     seconds: float = 0.0
     """Seconds from then until it finished, including the wait for a free slot."""
-    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
+    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
     """What guardrails said about its prompts and replies."""
 
     @property
@@ -205,9 +206,9 @@ class PlanRecord(Value):
     calls: tuple[Call, ...] = ()
     tier: RoutingDecision | None = None
     """The router's decision before planning; `None` without a router."""
-    planned_because: Text = Field(default="", exclude_if=lambda reason: not reason)
+    planned_because: Text = Field(default="", exclude_if=not_)
     """Why no learned workflow ran, or why the trained planner left the request to the general one."""
-    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=lambda checks: not checks)
+    checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
     """What guardrails said about the request, before planning; their calls are among `calls`."""
 
     @property
@@ -320,7 +321,7 @@ class Trace(Value, validate_by_name=True, serialize_by_alias=True):
     versions: Versions
     setup: Setup | None = None
     """`None` in a trace that no run produced, which can't be replayed."""
-    feedback: tuple[Feedback, ...] = Field(default=(), exclude_if=lambda feedback: not feedback)
+    feedback: tuple[Feedback, ...] = Field(default=(), exclude_if=not_)
     """Ratings of the answer, in traces that a server exported."""
 
     @property

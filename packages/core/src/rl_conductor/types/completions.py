@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Literal
 
 from pydantic import Field
@@ -41,7 +42,7 @@ class Completion(Value):
     usage: Usage = Field(default_factory=Usage)
     """Tokens, calls and cost. A usage without calls, the default, is completed from the model's price."""
     finish_reason: FinishReason = "stop"
-    is_refusal: bool = Field(default=False, exclude_if=lambda is_refusal: not is_refusal)
+    is_refusal: bool = Field(default=False, exclude_if=not_)
     """Whether the text says why the model refuses to answer (OpenAI). It is then not in the required format, and no
     piece of it is streamed before the completion."""
     stop_sequence: Text | None = Field(default=None, exclude_if=lambda text: text is None)

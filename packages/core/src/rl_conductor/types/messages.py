@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import not_
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
@@ -100,11 +101,11 @@ class Message(Value):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     """On a `tool` message: the id of the call that it answers."""
-    is_error: bool = Field(default=False, exclude_if=lambda is_error: not is_error)
+    is_error: bool = Field(default=False, exclude_if=not_)
     """On a `tool` message: whether the tool failed, so that the text is an error."""
     name: str | None = None
     continuation: Continuation | None = None
-    is_developer: bool = Field(default=False, exclude_if=lambda is_developer: not is_developer)
+    is_developer: bool = Field(default=False, exclude_if=not_)
     """Whether a system message had OpenAI's role `developer`. As few servers accept that role, only workers whose own
     client can send it do so."""
 

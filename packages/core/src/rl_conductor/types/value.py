@@ -39,16 +39,19 @@ class Value(BaseModel):
         """
         if deep or self.__pydantic_private__ is not None:
             return super().model_copy(update=update, deep=deep)
-        copy = self.__new__(type(self))
-        _set_attribute(copy, "__dict__", {**self.__dict__, **(update or {})})
-        _set_attribute(copy, "__pydantic_fields_set__", self.__pydantic_fields_set__.union(update or ()))
-        _set_attribute(copy, "__pydantic_extra__", self.__pydantic_extra__)
-        _set_attribute(copy, "__pydantic_private__", None)
+        copy = object.__new__(type(self))
+        _set_dict(copy, {**self.__dict__, **(update or {})})
+        _set_fields_set(copy, self.__pydantic_fields_set__.union(update or ()))
+        _set_extra(copy, None)
+        _set_private(copy, None)
         return copy
 
 
-_set_attribute = object.__setattr__
-"""Assigns to frozen values, too."""
+# Setters of the slots of pydantic's models, which assign to frozen values, too.
+_set_dict = BaseModel.__dict__["__dict__"].__set__
+_set_fields_set = BaseModel.__dict__["__pydantic_fields_set__"].__set__
+_set_extra = BaseModel.__dict__["__pydantic_extra__"].__set__
+_set_private = BaseModel.__dict__["__pydantic_private__"].__set__
 
 
 def _replace_surrogates(text: str) -> str:

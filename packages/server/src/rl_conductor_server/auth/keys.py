@@ -10,6 +10,7 @@ import logging
 import re
 import secrets
 from collections.abc import Iterator, Mapping
+from operator import not_
 
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import HTTPConnection
@@ -126,7 +127,7 @@ class ApiKey(KeyBudget):
 class KeyTerms(KeyLimits):
     """The limits of a key that is created at run time."""
 
-    metrics: bool = Field(default=False, exclude_if=lambda metrics: not metrics)  # releases before it reject the field
+    metrics: bool = Field(default=False, exclude_if=not_)  # releases before it reject the field
     expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
     """Days until the key expires; `None` means never."""
     admin: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from operator import not_
 from pathlib import Path
 from typing import Literal
 
@@ -44,7 +45,7 @@ class ExperienceRow(Value):
     """The answer that the scorer extracted."""
     error: Text | None = None
     """Why there is no reply."""
-    replies: tuple[Text, ...] = Field(default=(), exclude_if=lambda replies: not replies)
+    replies: tuple[Text, ...] = Field(default=(), exclude_if=not_)
     """The reply of each step, shortened; only of systems with a planner."""
     usd: Dollars = Decimal(0)
     """Cost of the system's own calls, as are `tokens` and `calls`: nobody pays a judge for an answer in use."""
