@@ -66,7 +66,7 @@ class StoredRun:
 
     @property
     def replies(self) -> list[tuple[int, int, str]]:
-        return list(replies(self.trace.calls() if self.trace else self.steps))
+        return list(replies(self.trace.calls if self.trace else self.steps))
 
 
 def replies(calls: Iterable[Call]) -> Iterator[tuple[int, int, str]]:

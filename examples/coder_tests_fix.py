@@ -64,7 +64,7 @@ def scripted_models() -> ChatConductor:
 async def main() -> None:
     """Runs the task, prints each step, and tests the result once more."""
     trace = await RunnableConductor(real_models() or scripted_models()).ainvoke(TASK)
-    for result in trace.results():
+    for result in trace.results:
         print(f"{result.index + 1}. {result.step.worker}: {result.step.subtask}\n{result.text}\n")
     print(await run_tests.ainvoke({"program": extract_program(trace.text)}))
 

@@ -59,6 +59,6 @@ found = discover()
 conductor = rehearsal() if found.embedded else Conductor(found.planner, FUNCTIONS | dict(found.pool))
 trace = conductor.run_sync("What do 17 pens and 2 notebooks cost?")
 
-for result in trace.results():
+for result in trace.results:
     print(f"{result.index + 1}. {result.step.worker}: {result.step.subtask}\n   {result.text or result.error}")
 print(f"\n{trace.text}")

@@ -42,7 +42,7 @@ conductor = Conductor(
 
 trace = conductor.run_sync(f"I am {CUSTOMER}. Where is my order?")
 print(trace.text)
-for check in trace.checks():
+for check in trace.checks:
     print("-", check.in_words)
 sent = [request.model_dump_json() for model in (planner, lookup, support) for request in model.requests]
 print("customer numbers sent to models:", sum(CUSTOMER in request for request in sent))

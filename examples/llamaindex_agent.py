@@ -44,7 +44,7 @@ async def main() -> None:
             print(f"{event.tool_name}({event.tool_kwargs}) = {event.tool_output}")
     print(await handler)
     assert llm.trace is not None
-    print("worker:", *llm.trace.usage_by_worker(), "- plan:", llm.trace.rounds[0].plan.source)
+    print("worker:", *llm.trace.usage_by_worker, "- plan:", llm.trace.rounds[0].plan.source)
 
 
 warnings.simplefilter("ignore", DeprecationWarning)  # agents read attributes that pydantic has deprecated

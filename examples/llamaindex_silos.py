@@ -49,8 +49,8 @@ for planned in llm.trace.rounds:
         print("rejected:", error)
     for repair in planned.plan.repairs:
         print("repaired:", repair)
-for result in llm.trace.results():
+for result in llm.trace.results:
     reads = ", ".join(str(i + 1) for i in sorted(result.step.access)) or "nothing"
     print(f"{result.index + 1}. {result.step.worker} reads {reads}: {result.step.subtask}")
-for call in llm.trace.calls():
+for call in llm.trace.calls:
     assert call.worker != "outside" or "5,400" not in str(call.request), "the salary was leaked"

@@ -13,6 +13,6 @@ answer = index_of().as_query_engine(similarity_top_k=1).query("How many weeks of
 print(answer)
 print("source:", ", ".join(node.node.metadata["title"] for node in answer.source_nodes))
 assert llm.trace is not None
-for result in llm.trace.results():
+for result in llm.trace.results:
     print(f"{result.index + 1}. {result.step.worker}: {result.step.subtask}")
 print(f"{llm.trace.usage.total_tokens} tokens, ${llm.trace.usage.cost}")

@@ -47,5 +47,5 @@ chat = ChatConductor(workers={worker.name: worker for worker in workers}, planne
 trace = RunnableConductor(chat).invoke(QUESTION)
 for error in trace.rounds[0].plan.errors:
     print("rejected:", error)
-for result in trace.results():
+for result in trace.results:
     print(f"{result.index + 1}. {result.step.worker}: {result.text}")

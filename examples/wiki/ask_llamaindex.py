@@ -16,5 +16,5 @@ if len(sys.argv) != 3:
 folder, question = sys.argv[1:]
 llm = Conductor(conductor=folder)
 print(llm.chat([ChatMessage(question)]).message.content)
-for step in llm.trace.results() if llm.trace else ():
+for step in llm.trace.results if llm.trace else ():
     print(f"{step.index + 1}. {step.step.worker}")

@@ -276,7 +276,7 @@ async def test_cancelling_the_outer_run_cancels_the_inner_one() -> None:
     assert not leftover_tasks()
     last = events[-1]
     assert isinstance(last, Finished)
-    assert last.trace.usage_by_worker()["inner"].calls == 2, "the inner plan and the call that hung"
+    assert last.trace.usage_by_worker["inner"].calls == 2, "the inner plan and the call that hung"
     assert last.trace.usage.unpriced_calls == 0
 
 

@@ -56,7 +56,7 @@ async def test_a_replay_makes_the_same_calls_and_gets_the_same_answer() -> None:
     again = await replay(recorded)
 
     assert differences(recorded, again) == ()
-    assert [without_times(call) for call in again.calls()] == [without_times(call) for call in recorded.calls()]
+    assert [without_times(call) for call in again.calls] == [without_times(call) for call in recorded.calls]
     assert again.completion == recorded.completion
     assert again.usage == recorded.usage
 
@@ -77,7 +77,7 @@ async def test_a_retry_that_the_run_did_not_allow_is_replayed() -> None:
     again = await replay(recorded)
 
     assert differences(recorded, again) == ()
-    assert [call.outcome for call in again.calls()] == ["ok", "error", "ok", "ok"]
+    assert [call.outcome for call in again.calls] == ["ok", "error", "ok", "ok"]
 
 
 async def test_retries_rejected_plans_and_replaced_workers_are_replayed_without_waiting() -> None:
@@ -168,7 +168,7 @@ async def test_what_a_limit_refused_is_refused_again() -> None:
     with pytest.raises(RunError) as failed:
         await refusing.run("Sum?")
     recorded = reread(failed.value.trace)
-    assert {call.outcome for call in recorded.calls()} == {"refused"}
+    assert {call.outcome for call in recorded.calls} == {"refused"}
 
     again = await replay(recorded)
 
@@ -216,7 +216,7 @@ async def test_an_altered_plan_shows_at_the_planner() -> None:
 
 async def test_a_trace_without_prompts_is_replayed_by_its_fingerprints() -> None:
     recorded = reread(await conductor(keep_prompts=False).run("What is 40 + 2?"))
-    assert all(call.request is None for call in recorded.calls())
+    assert all(call.request is None for call in recorded.calls)
     assert differences(recorded, await replay(recorded)) == ()
 
     other = recorded.model_copy(update={"delimiter_key": "00"})

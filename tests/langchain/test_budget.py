@@ -121,7 +121,7 @@ def test_the_usage_of_a_function_is_that_of_its_calls(awaited: bool) -> None:
     assert reported.usage_metadata["conductor"]["output_tokens"] >= 2_700
     with get_usage_metadata_callback() as reported:
         trace = RunnableConductor(chat).invoke("Go on.")
-    assert trace.usage_by_worker()["f"].total_tokens == reported.usage_metadata["counted"]["total_tokens"] == 3_000
+    assert trace.usage_by_worker["f"].total_tokens == reported.usage_metadata["counted"]["total_tokens"] == 3_000
 
 
 @pytest.mark.parametrize(

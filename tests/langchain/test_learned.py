@@ -33,7 +33,7 @@ async def test_a_chat_model_runs_the_learned_workflow(folder: Path) -> None:
 
 async def test_nodes_and_runnables_accept_the_folder(folder: Path) -> None:
     trace = await RunnableConductor(str(folder)).ainvoke(QUESTION)
-    assert [result.step.worker for result in trace.results()] == ["counter", "writer"]
+    assert [result.step.worker for result in trace.results] == ["counter", "writer"]
     assert trace.rounds[0].plan.source == "learned"
     state = await create_conductor(folder).ainvoke({"messages": [("user", QUESTION)]})
     assert state["messages"][-1].text == ANSWER

@@ -266,7 +266,7 @@ def test_a_reply_that_is_not_the_requested_json_is_paid(vendor: Vendor) -> None:
     wordy = ChatOpenAI(model="wordy", base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=0)
     with pytest.raises(RunError) as failed:
         conductor(wordy).with_structured_output(CLOSED).invoke(QUESTION)
-    calls = [call for call in failed.value.trace.calls() if call.worker == "writer"]
+    calls = [call for call in failed.value.trace.calls if call.worker == "writer"]
     assert [call.usage.total_tokens for call in calls] == [COUNTS.input + COUNTS.output] * len(calls)
 
 

@@ -81,7 +81,7 @@ async def test_an_agent_works_in_async_calls() -> None:
     llm = conductor_over(weigher())
     assert response_text(await llm.achat(user_messages("How heavy?"))) == "So: Heron weighs 310 grams."
     assert llm.trace is not None
-    (result,) = llm.trace.results()
+    (result,) = llm.trace.results
     assert result.calls[0].model == "llamaindex:worker"
     assert llm.trace.usage.unpriced_calls == 1
 

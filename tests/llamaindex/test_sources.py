@@ -64,7 +64,7 @@ async def test_query_engines_return_their_source_nodes(indexes: Indexes, streami
     llm = conductor_over(*engines)
     response = await llm.achat(user_messages("Why?"))
     assert llm.trace is not None
-    assert [result.text for result in llm.trace.results()] == ["An echo.", "An echo.", "5,400 and 189 euros."]
+    assert [result.text for result in llm.trace.results] == ["An echo.", "An echo.", "5,400 and 189 euros."]
     assert [node.node.metadata["title"] for node in response.additional_kwargs["source_nodes"]] == [
         "salaries",
         "prices",

@@ -46,7 +46,7 @@ async def test_plans_and_drafts_of_llamaindex_llms_are_not_streamed() -> None:
     assert deltas(llm) == "An echo."
     assert await adeltas(llm) == "An echo."
     assert llm.trace is not None
-    assert [result.text for result in llm.trace.results()] == ["A DRAFT", "An echo."]
+    assert [result.text for result in llm.trace.results] == ["A DRAFT", "An echo."]
 
 
 def test_plans_as_json_lines_are_not_streamed() -> None:

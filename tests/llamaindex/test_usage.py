@@ -24,7 +24,7 @@ def test_usage_is_read_from_the_response() -> None:
     llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
     llm.complete("Why?")
     assert llm.trace is not None
-    used = llm.trace.usage_by_worker()["a"]
+    used = llm.trace.usage_by_worker["a"]
     assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
 
 
@@ -64,7 +64,7 @@ def test_a_reply_survives_a_tokenizer_that_cannot_be_downloaded(
     llm = Conductor({"a": worker}, planner=planner(plan((0, "Go.", []))))
     assert llm.complete("Why?").text == "An echo."
     assert llm.trace is not None
-    assert llm.trace.usage_by_worker()["a"].output_tokens == tokens
+    assert llm.trace.usage_by_worker["a"].output_tokens == tokens
     assert "no network" in caplog.text
 
 

@@ -77,7 +77,7 @@ def test_limits_and_prices_apply_to_each_call_of_a_nested_conductor() -> None:
     llm = Conductor({"inner": inner, "plain": ScriptedModel("Hi.")}, planner=planner(alone))
     assert llm.complete("Why?").text == "An echo."
     assert llm.trace is not None
-    used = llm.trace.usage_by_worker()["inner"]
+    used = llm.trace.usage_by_worker["inner"]
     assert (used.calls, used.cost, used.unpriced_calls) == (2, Decimal("0.5"), 0)
     assert echo.requests[0].sampling == Sampling(temperature=0.3, max_tokens=50)
     llm = Conductor(inner, planner=planner(alone), limits=Limits(calls=2))
@@ -119,7 +119,7 @@ def test_errors_of_an_llm_are_not_retried_but_another_worker_takes_the_step() ->
     llm = conductor(broken)
     llm.complete("Why?")
     assert llm.trace is not None
-    first = next(llm.trace.results())
+    first = llm.trace.results[0]
     assert first.step.worker == "writer"
     assert "the line is down" in (first.error or "")
     alone = Conductor({"broken": broken}, planner=planner(plan((0, "Go.", []))))
@@ -186,7 +186,7 @@ async def test_the_status_of_a_vendors_error_is_in_the_trace(
         llm = Conductor({"a": ollama_llm(server.url)}, planner=planner(plan((0, "Go.", []))))
         with pytest.raises(RunError) as failure:
             await llm.acomplete("Why?")
-    (call,) = [call for call in failure.value.trace.calls() if call.worker == "a"]
+    (call,) = [call for call in failure.value.trace.calls if call.worker == "a"]
     assert call.status == status
 
 

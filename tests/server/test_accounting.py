@@ -122,7 +122,7 @@ def test_all_apis_report_the_same_totals(run: tuple[Trace, list[Usage]]) -> None
     orchestration = results.orchestration
     assert 0 <= orchestration.output_tokens <= expected.output_tokens
     if trace.answer is not None:
-        assert orchestration.calls == expected.calls - 1 + sum(call.outcome != "ok" for call in trace.calls())
+        assert orchestration.calls == expected.calls - 1 + sum(call.outcome != "ok" for call in trace.calls)
 
 
 @given(costs=st.lists(st.decimals(0, 1000, places=12), max_size=20))

@@ -54,7 +54,7 @@ async def test_overload_of_all_workers_is_reported_with_retry_after(
         assert error.response.headers["x-should-retry"] == str(is_overload).lower()
         assert error.response.headers.get("retry-after") == ("120" if is_overload else None)
         run = error.response.headers["x-conductor-run"]
-        calls = (await at.service.store.get_trace(run)).calls()  # type: ignore[union-attr]
+        calls = (await at.service.store.get_trace(run)).calls  # type: ignore[union-attr]
         assert {(call.status, call.retry_after) for call in calls if call.worker == "a"} == {(statuses[0], 120.0)}
         assert f"(HTTP {statuses[0]})" in (await at.http.get(f"/runs/{run}")).text
 

@@ -255,6 +255,6 @@ async def test_what_a_conductor_in_the_pool_spends_counts_in_the_run_around_it_e
 
     trace = await outer.run("What is it?")
 
-    assert trace.usage_by_worker()["inner"].cost == Decimal("0.03")
+    assert trace.usage_by_worker["inner"].cost == Decimal("0.03")
     assert trace.usage.cost == Decimal("0.05")
     assert trace.usage.calls == 6

@@ -55,7 +55,7 @@ async def test_their_usage_counts_once() -> None:
     trace = await run_outer(team())
     assert nested_call_count(trace) == 3
     assert trace.usage.calls == 4
-    assert trace.usage_by_worker()["team"].calls == 3
+    assert trace.usage_by_worker["team"].calls == 3
 
 
 async def test_a_failed_conductor_shows_how_far_it_came() -> None:

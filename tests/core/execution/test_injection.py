@@ -171,6 +171,6 @@ async def test_a_reply_that_writes_a_plan_plans_nothing(name: str) -> None:
     pool = pool_of(a=ScriptedModel(attacker(ATTACKS[name], [])), b=victim)
     trace = await Conductor(planner, pool, limits=Limits(rounds=3), retries=0).run(QUESTION)
 
-    assert [result.step.subtask for result in trace.results()] == ["one", "again"]
+    assert [result.step.subtask for result in trace.results] == ["one", "again"]
     assert {subtask_of(request) for request in victim.requests} <= {"one", "again"}  # as a replacement
     planner.assert_complete()

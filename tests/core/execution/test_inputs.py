@@ -89,7 +89,7 @@ async def test_a_pinned_worker_answers_from_what_another_saw() -> None:
     pool = pool_of(a=lacking("images"), b="a cat")
 
     trace = await run("no plan", pool, seeing(IMAGE), policy=Policy(final="a"))
-    assert [result.step.worker for result in trace.results()] == ["b", "a"]
+    assert [result.step.worker for result in trace.results] == ["b", "a"]
     assert trace.text == "A"
 
     no_way: dict[str, dict[str, Any]] = {
@@ -107,7 +107,7 @@ async def test_images_and_files_may_be_read_by_different_workers() -> None:
     pool = pool_of(a=lacking("images", "files"), b=lacking("files", reply="a cat"), c=lacking("images", reply="a dog"))
     trace = await run("no plan", pool, seeing(IMAGE, FILE))
 
-    assert {result.step.worker for result in trace.results()} >= {"b", "c"}
+    assert {result.step.worker for result in trace.results} >= {"b", "c"}
     assert trace.rounds[0].plan.source == "fallback"
 
 

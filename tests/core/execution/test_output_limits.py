@@ -47,7 +47,7 @@ async def test_a_worker_that_spends_its_default_cap_on_reasoning_gets_a_larger_o
     trace = await Conductor(ScriptedModel([ONE]), pool_of(a=model, b="B")).run("What is it?", stream=stream)
 
     assert (trace.text, caps(model)) == ("A", [4_096, 16_384])
-    (result,) = trace.results()
+    (result,) = trace.results
     assert [call.out_of_tokens for call in result.calls] == [True, False]
     assert "ran out of output tokens" in (result.error or "")
 

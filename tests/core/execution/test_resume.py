@@ -71,7 +71,7 @@ async def test_a_resumed_run_asks_only_for_the_steps_that_were_not_done() -> Non
     trace = await resumed.run("q", resume=[cut(whole.rounds[0], {0, 1})])
     assert asked(resumed) == ["join", "tell"]
     assert trace.text == whole.text == "tell(join(look(), count()))"
-    assert [result.status for result in trace.results()] == ["ok"] * 4
+    assert [result.status for result in trace.results] == ["ok"] * 4
 
 
 async def test_a_run_that_was_done_but_not_delivered_calls_nobody() -> None:

@@ -291,7 +291,7 @@ async def test_a_fallback_keeps_to_the_policy() -> None:
 
     trace = await answered(conductor(["garbage"] * 5, pool), policy=Policy(deny=frozenset({"a"}), verifier="v"))
 
-    assert [result.step.worker for result in trace.results()] == ["b", "v"]
+    assert [result.step.worker for result in trace.results] == ["b", "v"]
     assert answer_of(trace) == ("V", "final", 0, 1)
 
 
@@ -316,7 +316,7 @@ async def test_when_every_worker_is_down_there_is_one_clear_error_with_the_trace
     assert trace.error is not None
     assert "step 1: a: out of order; b: out of order" in trace.error
     assert "step 2: " in trace.error
-    assert [call.outcome for call in trace.calls()] == ["ok", "error", "error", "error", "error"]
+    assert [call.outcome for call in trace.calls] == ["ok", "error", "error", "error", "error"]
 
 
 async def test_the_best_earlier_reply_stands_in_for_a_failed_last_step() -> None:
@@ -460,8 +460,8 @@ async def test_only_those_steps_started_ahead_are_dropped_that_the_plan_does_not
     made = conductor(Planner(model=planner, form="lines"), pool_of(a=hangs, b="B"), access="positional")
     trace = await answered(made)
 
-    assert [result.status for result in trace.results()] == ["ok", "skipped", "ok"]
-    assert trace.usage_by_worker()["b"].calls == 2, "the kept step was called once"
+    assert [result.status for result in trace.results] == ["ok", "skipped", "ok"]
+    assert trace.usage_by_worker["b"].calls == 2, "the kept step was called once"
 
 
 @pytest.mark.parametrize("work", [None, forever])
@@ -507,7 +507,7 @@ async def test_a_step_of_a_rejected_sample_is_dropped_and_its_calls_are_recorded
     calls = trace.rounds[0].plan.calls
     assert [(call.worker, call.outcome) for call in calls] == [(None, "ok"), (None, "ok"), ("a", "cancelled")]
     assert hangs.held == 0
-    assert trace.usage_by_worker()["a"].calls == 1
+    assert trace.usage_by_worker["a"].calls == 1
     assert trace.planning.calls == 2
 
 
@@ -517,8 +517,8 @@ async def test_a_step_started_ahead_that_the_answer_cannot_depend_on_is_accounte
 
     trace = await answered(conductor(Planner(model=planner, form="lines"), pool_of(a=hangs, b="B")))
 
-    assert [result.status for result in trace.results()] == ["skipped", "ok"]
-    assert [(call.worker, call.outcome) for call in trace.calls()] == [(None, "ok"), ("a", "cancelled"), ("b", "ok")]
+    assert [result.status for result in trace.results] == ["skipped", "ok"]
+    assert [(call.worker, call.outcome) for call in trace.calls] == [(None, "ok"), ("a", "cancelled"), ("b", "ok")]
     assert hangs.held == 0
 
 
@@ -627,7 +627,7 @@ async def test_the_results_of_tool_calls_are_planned_anew_if_they_are_for_anothe
 async def test_another_worker_answers_if_a_reply_is_not_in_the_format_that_the_caller_requires() -> None:
     request = Request(messages=(Message.user(QUESTION),), response_format=JsonFormat())
     trace = await answered(conductor([ONE], pool_of(a="Sure! Here it is.", b='{"x": 1}'), retries=0), request)
-    failed_call = next(call for call in trace.calls() if call.worker == "a")
+    failed_call = next(call for call in trace.calls if call.worker == "a")
     assert (trace.text, failed_call.outcome) == ('{"x": 1}', "error")
     assert "the reply is not JSON" in (failed_call.error or "")
 
@@ -1119,7 +1119,7 @@ async def test_cancelled_a_run_still_tells_what_it_did_and_spent(where: str) -> 
     assert isinstance(last, Finished)
     trace = last.trace
     assert (trace.error, trace.completion, len(trace.rounds)) == ("cancelled", None, 1)
-    outcomes = [call.outcome for call in trace.calls()]
+    outcomes = [call.outcome for call in trace.calls]
     assert outcomes == (["cancelled"] if where == "planning" else ["ok", "ok", "cancelled"])
     assert trace.usage.calls == len(outcomes)
     assert hangs.held == 0

@@ -39,7 +39,7 @@ async def test_a_worker_of_the_pool_is_shown_the_question_the_evidence_and_the_a
     prompt = request.messages[-1].text
     assert prompt.index("How many people") < prompt.index("Kyiv has 2.9 million") < prompt.index("It has 9 million")
     assert request.response_format is not None
-    assert trace.usage_by_worker()["guardrail:groundedness"].calls == 1
+    assert trace.usage_by_worker["guardrail:groundedness"].calls == 1
 
 
 async def test_an_unsupported_answer_is_refused_and_the_reason_names_the_claims() -> None:
@@ -52,7 +52,7 @@ async def test_an_unsupported_answer_may_be_replaced() -> None:
     made = conductor(verdict("a", "b", "c", "d"), on_doubt="replace", replacement="I don't know.")
     trace = await made.run("q")
     assert trace.text == "I don't know."
-    check = next(iter(trace.checks()))
+    check = trace.checks[0]
     assert (check.outcome, check.reason) == ("replaced", "the evidence does not support 'a', 'b', 'c' and 1 more")
     assert "It has 9 million." not in trace.model_dump_json()
 
@@ -74,7 +74,7 @@ async def test_a_reply_without_a_verdict_fails_closed(text: str) -> None:
 async def test_without_evidence_the_answer_passes_or_is_a_doubt() -> None:
     alone = plan((1, "answer", []))
     trace = await conductor([], alone).run("q")
-    assert next(iter(trace.checks())).reason == "there is no evidence to compare with"
+    assert trace.checks[0].reason == "there is no evidence to compare with"
     with pytest.raises(RefusedError, match="there is no evidence"):
         await conductor([], alone, without_evidence="doubt").run("q")
 

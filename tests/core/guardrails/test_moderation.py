@@ -148,7 +148,7 @@ async def test_a_busy_vendor_is_asked_again_within_the_run(vendor: Vendor) -> No
     moderation = guardrail(vendor, stages=("input",))
     made = Conductor(ScriptedModel(plan((0, "say it", []))), pool_of(a="done"), guardrails=[moderation])
     trace = await made.run("hello")
-    calls = [call for call in trace.calls() if call.is_check]
+    calls = [call for call in trace.calls if call.is_check]
     assert [call.outcome for call in calls] == ["error", "ok"]
     assert all(not call.usage.cost and not call.usage.unpriced_calls for call in calls)
 

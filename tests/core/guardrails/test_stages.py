@@ -60,7 +60,7 @@ def texts(model: Any) -> str:
 
 
 def outcomes(trace: Trace) -> list[tuple[str, str, str]]:
-    return [(check.guardrail, check.stage, check.outcome) for check in trace.checks()]
+    return [(check.guardrail, check.stage, check.outcome) for check in trace.checks]
 
 
 async def refused(made: Conductor, question: Any = "hello") -> RefusedError:
@@ -305,7 +305,7 @@ async def test_a_refused_reply_of_an_earlier_step_moves_the_step_to_another_work
 
     made = conductor(Check(stages=("reply",), verdict=check), pool={"a": "rude words", "b": "polite"})
     trace = await made.run("q")
-    assert [result.step.worker for result in trace.results()] == ["b", "b"]
+    assert [result.step.worker for result in trace.results] == ["b", "b"]
     assert "rude words" not in trace.model_dump_json()
     assert "rude words" not in texts(made.pool["b"].model)
 
@@ -341,7 +341,7 @@ async def test_a_replaced_answer_has_neither_tool_calls_nor_the_old_text() -> No
 async def test_a_reply_is_checked_once_at_the_last_step() -> None:
     guardrail = Hide()
     trace = await conductor(guardrail).run("q")
-    stages = [check.stage for check in trace.checks()]
+    stages = [check.stage for check in trace.checks]
     assert stages == ["input", "prompt", "reply", "prompt", "answer"]
 
 
@@ -368,14 +368,14 @@ async def test_a_guardrail_that_raises_fails_closed(stage: Any) -> None:
     ) as e:
         await made.run(f"call {SECRET}")
     assert not isinstance(e.value, RefusedError)
-    assert {check.outcome for check in e.value.trace.checks()} == {"failed"}
+    assert {check.outcome for check in e.value.trace.checks} == {"failed"}
 
 
 @pytest.mark.parametrize("stage", ["input", "prompt", "reply", "answer"])
 async def test_a_guardrail_may_fail_open_and_the_trace_names_it(stage: Any) -> None:
     trace = await conductor(Check(stages=(stage,), verdict=boom, fail_open=True)).run("q")
     assert trace.text == "done"
-    assert {(check.outcome, check.reason) for check in trace.checks()} == {("failed_open", "RuntimeError: disk full")}
+    assert {(check.outcome, check.reason) for check in trace.checks} == {("failed_open", "RuntimeError: disk full")}
 
 
 async def hang_forever(_: Content) -> Verdict:
@@ -424,12 +424,12 @@ async def test_calls_of_guardrails_are_in_the_trace_without_texts_and_on_the_bud
     model = ScriptedModel(lambda _: "yes", name="judge", price=price)
     made = conductor(Check(stages=("input", "reply", "answer"), verdict=judge(model)))
     trace = await made.run(f"call {SECRET}")
-    usage = trace.usage_by_worker()["guardrail:check"]
+    usage = trace.usage_by_worker["guardrail:check"]
     assert usage.calls == 3
     assert usage.cost > 0
     assert trace.completion is not None
     assert trace.completion.usage.cost == trace.usage.cost == usage.cost
-    checks = [call for call in trace.calls() if call.is_check]
+    checks = [call for call in trace.calls if call.is_check]
     assert all(call.request is None and call.completion is not None and not call.completion.text for call in checks)
     assert trace.planning.calls == 1
 

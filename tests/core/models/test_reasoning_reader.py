@@ -47,13 +47,13 @@ async def test_reasoning_is_kept_in_the_trace_apart_from_the_answer() -> None:
     pool = pool_of(a="<think>secret</think>The reply.", b="We add.\n</think>\nIt is 4.")
     steps = workflow(("a", "x", ()), ("b", "y", (0,)))
     trace = await Conductor(ScriptedModel([]), pool).run("q", workflow=steps)
-    kept = [call.completion.message.content for call in trace.calls() if call.completion]
+    kept = [call.completion.message.content for call in trace.calls if call.completion]
     assert kept == [
         (ReasoningPart(text="secret"), TextPart(text="The reply.")),
         (ReasoningPart(text="We add."), TextPart(text="It is 4.")),
     ]
     assert trace.text == "It is 4."
-    assert "secret" not in str([call.request for call in trace.calls()])
+    assert "secret" not in str([call.request for call in trace.calls])
 
 
 async def test_a_model_that_is_declared_to_begin_in_reasoning_is_held_back_until_its_answer() -> None:

@@ -40,7 +40,7 @@ async def test_a_simple_request_is_one_call_of_one_worker_and_the_trace_says_why
 
     plan_made = trace.rounds[0].plan
     assert trace.text == "from a"
-    assert [call.worker for call in trace.calls()] == ["a"]
+    assert [call.worker for call in trace.calls] == ["a"]
     assert plan_made.source == "tier"
     assert plan_made.tier is not None
     assert plan_made.tier.tier == "single"

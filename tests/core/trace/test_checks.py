@@ -39,7 +39,7 @@ def test_a_check_reads_as_a_sentence(outcome: CheckOutcome, words: str) -> None:
 
 async def test_a_trace_lists_its_checks_and_survives_json_with_them() -> None:
     trace = await conductor(Hide(stages=("input", "answer"))).run(f"call {SECRET}")
-    assert [(check.stage, check.worker) for check in trace.checks()] == [("input", None), ("answer", "b")]
+    assert [(check.stage, check.worker) for check in trace.checks] == [("input", None), ("answer", "b")]
     assert Trace.model_validate_json(trace.model_dump_json()) == trace
     assert trace.refusal is None
     assert [step.checks for step in Summary.of(trace).rounds[0].steps] == [(), trace.rounds[0].results[1].checks]

@@ -77,7 +77,7 @@ async def test_what_is_no_trace_is_refused() -> None:
 async def test_usage_adds_up_over_all_calls() -> None:
     trace, _ = await traced()
 
-    assert trace.usage == total(call.usage for call in trace.calls())
+    assert trace.usage == total(call.usage for call in trace.calls)
     assert trace.completion is not None
     assert trace.completion.usage == trace.usage
     assert trace.usage.calls == 6  # two samples, two steps, one worker that failed and its replacement
@@ -89,7 +89,7 @@ async def test_usage_adds_up_over_all_calls() -> None:
 async def test_what_each_worker_used_adds_up_with_planning_to_the_whole() -> None:
     trace, _ = await traced()
 
-    by_worker = trace.usage_by_worker()
+    by_worker = trace.usage_by_worker
 
     assert {name: usage.calls for name, usage in by_worker.items()} == {"a": 2, "b": 1, "c": 1}
     assert list(by_worker) == ["a", "b", "c"]
@@ -99,7 +99,7 @@ async def test_what_each_worker_used_adds_up_with_planning_to_the_whole() -> Non
 async def test_the_results_of_all_rounds_are_told_in_order() -> None:
     trace, _ = await traced()
 
-    assert [result.step.subtask for result in trace.results()] == ["x", "y", "join"]
+    assert [result.step.subtask for result in trace.results] == ["x", "y", "join"]
 
 
 def test_a_plan_is_complete_once_it_has_a_workflow_or_a_text_or_the_planner_gave_up() -> None:
@@ -133,13 +133,13 @@ async def test_without_prompts_the_trace_holds_question_plan_and_replies_and_not
     full, _ = await traced()
     trace, _ = await traced(keep_prompts=False)
 
-    assert all(call.request is None and len(call.fingerprint) == 64 for call in trace.calls())
+    assert all(call.request is None and len(call.fingerprint) == 64 for call in trace.calls)
     assert (trace.request, trace.completion, trace.rounds[0].plan.workflow) == (
         full.request,
         full.completion,
         full.rounds[0].plan.workflow,
     )
-    assert [call.completion for call in trace.calls()] == [call.completion for call in full.calls()]
+    assert [call.completion for call in trace.calls] == [call.completion for call in full.calls]
 
 
 async def test_the_text_of_a_trace_is_the_answers() -> None:

@@ -56,7 +56,7 @@ async def test_it_finds_the_workflow_of_each_kind_of_question(tmp_path: Path) ->
     chain = await conductor.run("Spell backwards the population of the city of Oslo.")
     single = await conductor.run("After tour 3, where do we go if we walk towards the east?")
     assert (chain.text, single.text) == ("0pop", "east")
-    workers = [[result.step.worker for result in trace.results()] for trace in (chain, single)]
+    workers = [[result.step.worker for result in trace.results] for trace in (chain, single)]
     assert workers == [["atlas", "speller"], ["pointer"]]
     assert chain.rounds[0].plan.source == "learned"
 

@@ -132,7 +132,7 @@ def _rejection(error: ConductorError) -> ApiError:
 
 
 def _run_error(trace: Trace) -> ApiError:
-    calls = list(trace.calls())
+    calls = trace.calls
     seconds = trace.limits.seconds
     message = _message(trace)
     if calls and all(call.outcome == "refused" for call in calls):
@@ -141,7 +141,7 @@ def _run_error(trace: Trace) -> ApiError:
         return shutting_down()
     if seconds is not None and trace.seconds >= seconds:
         return ApiError(f"{message} (limits.seconds={seconds:g})", status=504, code="deadline_exceeded")
-    if any(check.outcome == "failed" and check.stage in ENDS_RUN for check in trace.checks()):
+    if any(check.outcome == "failed" and check.stage in ENDS_RUN for check in trace.checks):
         return ApiError(message, status=502, code="guardrail_failed")
     if calls and calls[-1].outcome == "refused":
         return invalid_request(f"a limit stopped the run: {calls[-1].error}", code="limit_exceeded")
@@ -150,7 +150,7 @@ def _run_error(trace: Trace) -> ApiError:
 
 def _last_calls(trace: Trace) -> Collection[Call]:
     """Returns the last call to every worker."""
-    return {call.worker: call for call in trace.calls() if call.worker is not None and not call.is_check}.values()
+    return {call.worker: call for call in trace.calls if call.worker is not None and not call.is_check}.values()
 
 
 def _context_error(trace: Trace) -> ApiError | None:
@@ -164,7 +164,7 @@ def _context_error(trace: Trace) -> ApiError | None:
 def _message(trace: Trace) -> str:
     """Says why there is no answer; what vendors say of the server's own access is only for its log and its pages."""
     message = f"there is no answer: {trace.error}"
-    for call in trace.calls():
+    for call in trace.calls:
         if call.status in ACCESS_FAULTS and call.error:
             message = message.replace(call.error, f"the server's access to {call.model} failed")
     return message

@@ -110,7 +110,7 @@ class Metrics:
         self._seconds.labels(model).observe(trace.seconds)
         if trace.used_fallback:
             self._fallbacks.labels(model).inc()
-        for call in trace.calls():
+        for call in trace.calls:
             if not call.usage.calls and call.outcome != "refused":  # a replay reuses the call of an earlier run
                 continue
             worker = call.worker or "planner"

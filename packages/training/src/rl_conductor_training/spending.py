@@ -120,7 +120,7 @@ class RunBudget:
 
     def settle(self, trace: Trace) -> None:
         """Takes back the charges for cached replies of a finished run, and notes whether a cap ended it."""
-        self.calls.charge(Amount() - cached_amount(trace.calls()))
+        self.calls.charge(Amount() - cached_amount(trace.calls))
         self.is_exhausted = self.is_exhausted or was_limited(trace, self.calls)
 
 
@@ -134,7 +134,7 @@ def was_limited(trace: Trace, budget: Budget) -> bool:
     has_deadline = budget.shared_deadline() is not None
     return any(
         call.outcome == "refused" or (has_deadline and call.outcome == "timeout" and "limits.seconds" in call.error)
-        for call in trace.calls()
+        for call in trace.calls
         if call.error
     )
 

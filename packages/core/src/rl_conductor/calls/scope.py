@@ -74,6 +74,6 @@ def report_run(trace: Trace, began: float) -> None:
     """
     scope = current_scope.get()
     if scope.nested_usage is not None:
-        scope.nested_usage.extend(call.usage for call in trace.calls())
+        scope.nested_usage.extend(call.usage for call in trace.calls)
     if scope.nested is not None:
         scope.nested.add_run(trace, began)

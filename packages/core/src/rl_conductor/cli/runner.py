@@ -199,11 +199,11 @@ def usage_summary(trace: Trace) -> str:
 def failure_reason(trace: Trace) -> str:
     """Explains in one sentence why there is no answer."""
     if _was_refused(trace):
-        return f"refused before anything was spent: {with_option_names(next(trace.calls()).error or '')}"
+        return f"refused before anything was spent: {with_option_names(trace.calls[0].error or '')}"
     return f"there is no answer: {with_option_names(report.failure(trace))}; {usage_summary(trace)}"
 
 
 def _was_refused(trace: Trace) -> bool:
     """Returns whether limits stopped every call before it was made."""
-    outcomes = {call.outcome for call in trace.calls()}
+    outcomes = {call.outcome for call in trace.calls}
     return outcomes == {"refused"}

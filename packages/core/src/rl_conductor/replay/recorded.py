@@ -43,7 +43,7 @@ def _check_replayable(trace: Trace) -> Setup:
         raise ConfigError("the trace can't be replayed: it has no setup, which describes the planner and pool")
     if trace.completion is None and trace.error == "cancelled":
         raise ConfigError("the trace can't be replayed: its run was cancelled, so the recording is incomplete")
-    for check in trace.checks():
+    for check in trace.checks:
         if check.is_blocking or (check.stage, check.outcome) == ("prompt", "redacted"):
             raise ConfigError(f"the trace can't be replayed, because texts are not in it: {check.in_words}")
     return trace.setup
@@ -75,7 +75,7 @@ def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
     context = RunContext(
         limits=trace.limits,
         retries=setup.retries,
-        keep_prompts=any(call.request for call in trace.calls()),
+        keep_prompts=any(call.request for call in trace.calls),
         delimiter_key=trace.delimiter_key,
     )
     context.budget = Budget(Limits())  # replies are replayed, so nothing is spent

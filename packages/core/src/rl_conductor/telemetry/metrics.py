@@ -32,7 +32,7 @@ class Meters:
         """Records a finished run and the calls that this process made for it."""
         workflow = {name.WORKFLOW: run_info.conductor} | error_attributes(trace)
         self._workflow_seconds.record(trace.seconds - run_info.elapsed, workflow)
-        for call in trace.calls():
+        for call in trace.calls:
             if call.started >= run_info.elapsed and _is_counted(call):
                 self._record_call(call)
 

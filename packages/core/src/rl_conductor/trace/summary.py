@@ -161,7 +161,7 @@ class Summary(Value):
             seconds=_round(trace.seconds),
             usage=trace.usage,
             planning=trace.planning,
-            workers=trace.usage_by_worker(),
+            workers=trace.usage_by_worker,
         )
 
 

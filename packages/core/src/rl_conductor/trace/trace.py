@@ -6,7 +6,7 @@ terminal, replay, rewards) are computed from it alone. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from operator import not_
 from typing import Literal
@@ -233,6 +233,11 @@ class Round(Value):
         """Every call of the round, planning first."""
         return (*self.plan.calls, *(call for result in self.results for call in result.calls))
 
+    @property
+    def checks(self) -> tuple[GuardrailCheck, ...]:
+        """Every check of the round, those of the request first."""
+        return (*self.plan.checks, *(check for result in self.results for check in result.checks))
+
 
 class Answer(Value):
     """The step that gave the answer."""
@@ -329,45 +334,44 @@ class Trace(Value, validate_by_name=True, serialize_by_alias=True):
         """The answer's text; empty when there is no answer."""
         return self.completion.text if self.completion else ""
 
-    def calls(self) -> Iterator[Call]:
-        """Iterates over every call of the run."""
-        for round_ in self.rounds:
-            yield from round_.calls
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call of the run."""
+        return tuple([call for round_ in self.rounds for call in round_.calls])
 
     @property
     def usage(self) -> Usage:
         """The usage of the whole run, including planning and failed calls."""
-        return total(call.usage for call in self.calls())
+        return total(call.usage for call in self.calls)
 
     @property
     def planning(self) -> Usage:
         """The usage of the planner's calls."""
-        return total(call.usage for call in self.calls() if call.worker is None)
+        return total(call.usage for call in self.calls if call.worker is None)
 
+    @property
     def usage_by_worker(self) -> dict[str, Usage]:
-        """Sums the usage of each worker by name, in the order of their first calls."""
+        """The usage of each worker by name, in the order of their first calls."""
         usages: dict[str, Usage] = {}
-        for call in self.calls():
+        for call in self.calls:
             if call.worker is not None:
                 usages[call.worker] = usages.get(call.worker, Usage()) + call.usage
         return usages
 
-    def results(self) -> Iterator[StepResult]:
-        """Iterates over the results of every step of every round."""
-        for round_ in self.rounds:
-            yield from round_.results
+    @property
+    def results(self) -> tuple[StepResult, ...]:
+        """The result of every step of every round."""
+        return tuple([result for round_ in self.rounds for result in round_.results])
 
-    def checks(self) -> Iterator[GuardrailCheck]:
-        """Iterates over the checks of all guardrails, in the order of rounds and steps."""
-        for round_ in self.rounds:
-            yield from round_.plan.checks
-            for result in round_.results:
-                yield from result.checks
+    @property
+    def checks(self) -> tuple[GuardrailCheck, ...]:
+        """The checks of all guardrails, in the order of rounds and steps."""
+        return tuple([check for round_ in self.rounds for check in round_.checks])
 
     @property
     def refusal(self) -> GuardrailCheck | None:
         """The check that refused the request or the answer; `None` if there was none."""
-        refused = (check for check in self.checks() if check.outcome == "refused" and check.stage in ENDS_RUN)
+        refused = (check for check in self.checks if check.outcome == "refused" and check.stage in ENDS_RUN)
         return next(refused, None)
 
     @property

@@ -101,9 +101,7 @@ def to_langchain_error(error: RunError) -> RunError:
     """
     if type(error) is not RunError:
         return error
-    calls = {
-        call.worker: call for call in error.trace.calls() if call.worker is not None and not call.is_check
-    }.values()
+    calls = {call.worker: call for call in error.trace.calls if call.worker is not None and not call.is_check}.values()
     kinds = {_error_type(call) for call in calls}
     if len(kinds) == 1:
         kind = kinds.pop()

@@ -151,7 +151,7 @@ class AdmittedRequest:
 
     def check_key_budget(self, error: RunError) -> None:
         """Raises `ApiError` if the run failed because the key's budget refused a call, or could not record it."""
-        refused = [call for call in error.trace.calls() if call.outcome == "refused"]
+        refused = [call for call in error.trace.calls if call.outcome == "refused"]
         refusal = self.key_refusals.get(refused[-1].error or "") if refused else None
         if refusal is not None and refusal.limit == STORE_UNAVAILABLE:
             raise StoreUnavailableError(str(refusal)) from error
@@ -162,7 +162,7 @@ class AdmittedRequest:
 
     def check_shared_limits(self, error: RunError) -> None:
         """Raises `ApiError` if the run failed because all answers together reached a limit."""
-        last = next(reversed(list(error.trace.calls())), None)
+        last = next(reversed(error.trace.calls), None)
         if self.shared_limits is None or last is None:
             return
         message = f"the limits apply to all {self.parsed.choices} choices together: {last.error}"

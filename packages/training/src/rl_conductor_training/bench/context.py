@@ -41,7 +41,7 @@ class UsageMeter:
     def on_event(self, event: Event) -> None:
         """Adds the calls of a run when it ends, also if it was cancelled."""
         if isinstance(event, Finished):
-            self._add([call.usage for call in event.trace.calls()])
+            self._add([call.usage for call in event.trace.calls])
 
     def meter_scoring(self, task: Task) -> Task:
         """Returns a copy of `task` that also adds up the calls of its scorer, such as those of a judge."""

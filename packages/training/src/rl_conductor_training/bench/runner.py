@@ -252,7 +252,7 @@ def _exclude_test_questions(calibration_task: Task, test: Task) -> Task:
 async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply) -> SampleResult:
     errors = [trace.error or "no answer" for trace in reply.traces if trace.completion is None]
     score = await task.score(sample, reply.text) if reply.text else wrong(None, "there is no reply")
-    steps = [result for trace in reply.traces for result in trace.results() if result.status != "skipped"]
+    steps = [result for trace in reply.traces for result in trace.results if result.status != "skipped"]
     return SampleResult(
         key=key,
         domain=sample.domain,

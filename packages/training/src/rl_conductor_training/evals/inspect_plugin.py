@@ -88,7 +88,7 @@ def _describe_steps(trace: Trace) -> list[dict[str, Any]]:
             "status": result.status,
             "reply": result.text,
         }
-        for result in trace.results()
+        for result in trace.results
     ]
 
 

@@ -210,7 +210,7 @@ class Runner:
             except LimitError:
                 self.is_exhausted = True
                 return
-        self.refund_cached(trace.calls())
+        self.refund_cached(trace.calls)
         failure = _find_failure(trace, is_workflow=system == "workflow")
         usages: list[Usage] = []
         try:
@@ -276,7 +276,7 @@ def _find_failure(trace: Trace, *, is_workflow: bool) -> str | None:
 
     A planner may rely on replacements for workers that fail; a workflow whose workers failed has not run.
     """
-    for result in trace.results() if is_workflow else ():
+    for result in trace.results if is_workflow else ():
         if result.status == "failed" or result.step.worker != result.planned_worker:
             return f"step {result.index + 1}, {result.planned_worker}: {result.error}"
     return None if trace.text else trace.error or "there is no reply"
@@ -289,5 +289,5 @@ def _shortened_replies(trace: Trace) -> tuple[str, ...]:
 
 def _latency(trace: Trace, call_seconds: float) -> float:
     """Returns the seconds of the calls on the critical path, without the time that they waited for a free worker."""
-    with_waits = sum(call.seconds + call.usage.cached_seconds for call in trace.calls())
+    with_waits = sum(call.seconds + call.usage.cached_seconds for call in trace.calls)
     return trace.latency * min(call_seconds / with_waits, 1.0) if with_waits else 0.0

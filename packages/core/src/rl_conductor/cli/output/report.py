@@ -146,7 +146,7 @@ def problems(trace: Trace) -> list[Text]:
 def unreachable_servers(trace: Trace) -> list[str]:
     """Describes each server that could not be reached, with the models that were called there."""
     models: dict[str, Counter[str]] = {}
-    for call in trace.calls():
+    for call in trace.calls:
         if match := UNREACHABLE.fullmatch(call.error or ""):
             models.setdefault(match["reason"], Counter())[match["model"]] += 1
     return [f"{reason} ({', '.join(calls)}; {counted(calls.total(), 'call')})" for reason, calls in models.items()]
@@ -159,7 +159,7 @@ def failure(trace: Trace) -> str:
 
 def _is_unreachable(trace: Trace) -> bool:
     """Returns `True` if there is no answer only because no server could be reached."""
-    failed = [call for call in trace.calls() if call.outcome in FAILURES]
+    failed = [call for call in trace.calls if call.outcome in FAILURES]
     is_reason = bool(failed) and all(UNREACHABLE.fullmatch(call.error or "") for call in failed)
     return is_reason and trace.completion is None
 
@@ -190,7 +190,7 @@ def _reports(checks: Iterable[GuardrailCheck]) -> list[str]:
 
 def totals(trace: Trace) -> Text:
     """Renders the number of steps and workers, the tokens, cost and time in one line."""
-    called = [result for result in trace.results() if result.calls]
+    called = [result for result in trace.results if result.calls]
     used = trace.usage
     parts = [
         counted(len(called), "step"),
@@ -263,7 +263,7 @@ def by_worker(trace: Trace) -> Table:
     grid.add_column("worker")
     for name in ("calls", "input", "cached", "output", "cost"):
         grid.add_column(name, justify="right")
-    for name, used in {"planning": trace.planning, **trace.usage_by_worker()}.items():
+    for name, used in {"planning": trace.planning, **trace.usage_by_worker}.items():
         grid.add_row(Text(one_line(name)), *_usage_cells(used))
     return grid
 

@@ -133,7 +133,7 @@ def _store_output(
         return
     trace = task.result()
     if is_checked:
-        if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks()):
+        if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks):
             return
         store.responses.add(stored)
         if log is not None:

@@ -169,7 +169,7 @@ class RunWriter:
             connection.execute(self._statements.update_run, questions)
         connection.execute(self._statements.delete_steps, [{"of_run": write.run} for write, _ in writes])
         usage_rows = [
-            usage for write, row in writes for usage in worker_usage_rows(write.run, row.created, write.trace.calls())
+            usage for write, row in writes for usage in worker_usage_rows(write.run, row.created, write.trace.calls)
         ]
         if usage_rows:
             connection.execute(self._statements.upsert_worker_usage, usage_rows)

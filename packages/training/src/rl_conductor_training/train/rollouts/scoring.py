@@ -205,7 +205,7 @@ def only_out_of_tokens(trace: Trace) -> bool:
 
 
 def _failed_steps(trace: Trace) -> Iterator[StepResult]:
-    for result in trace.results():
+    for result in trace.results:
         if result.status == "failed" or result.step.worker != result.planned_worker:
             yield result
 
