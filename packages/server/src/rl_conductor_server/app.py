@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -49,7 +50,7 @@ from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.request_validation import invalid_parameter
 from rl_conductor_server.service import Service
-from rl_conductor_server.settings import Settings
+from rl_conductor_server.settings import Settings, WebEntry
 from rl_conductor_server.web.pages import router as pages
 from rl_conductor_server.web.routing import error_page, wants_page
 
@@ -100,7 +101,7 @@ def create_app(*conductors: Conductor, settings: Settings | None = None) -> Fast
         async with service.open(), BatchProcessor(service).open():
             yield service
 
-    return _build(open_service)
+    return _build(open_service, effective.web)
 
 
 def service_app(service: Service) -> FastAPI:
@@ -111,12 +112,12 @@ def service_app(service: Service) -> FastAPI:
         async with service.open(), BatchProcessor(service).open():
             yield service
 
-    app = _build(open_service)
+    app = _build(open_service, service.settings.web)
     app.state.service = service
     return app
 
 
-def _build(open_service: OpenService) -> FastAPI:
+def _build(open_service: OpenService, web: WebEntry) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         async with open_service() as service:
@@ -131,7 +132,17 @@ def _build(open_service: OpenService) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
     )
-    app.add_middleware(RequestGuard)
+    if web.origins:
+        # No cookies: pages of these websites can't read what somebody sees who has signed in here. All headers, as the
+        # vendors' clients send and read many.
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=web.origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=["*"],
+            expose_headers=["*"],
+        )
+    app.add_middleware(RequestGuard, origins=web.origins)
     app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
     for error in (ConductorError, *STORE_ERRORS):

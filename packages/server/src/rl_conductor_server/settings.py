@@ -40,6 +40,21 @@ def _check_hash(text: str) -> str:
 
 
 Sha256 = Annotated[str, AfterValidator(_check_hash)]
+ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
+"""The header `Origin` of a website: browsers leave out the port that its scheme implies."""
+
+
+def _check_origin(text: str) -> str:
+    """Refuses what browsers never send as the origin of a website, as it would have no effect, and `*`."""
+    if not ORIGIN.fullmatch(text):
+        raise ValueError(
+            f"{text!r} is no origin; write scheme://host or scheme://host:port as browsers do: in lower case, without "
+            "a path, and without the port that the scheme implies, such as 'https://app.example.com'"
+        )
+    return text
+
+
+Origin = Annotated[str, AfterValidator(_check_origin)]
 
 
 def _expand_name(value: object) -> object:
@@ -284,6 +299,13 @@ class OidcEntry(_Entry):
         return key is not None, key
 
 
+class WebEntry(_Entry):
+    """Websites whose pages may call the API: `[web]`."""
+
+    origins: tuple[Origin, ...] = ()
+    """Their origins, such as `https://app.example.com`."""
+
+
 class LogEntry(_Entry):
     """The log on stderr: `[log]`."""
 
@@ -316,6 +338,7 @@ class Settings(_Entry):
     batches: BatchEntry = BatchEntry()
     conversations: ConversationEntry = ConversationEntry()
     feedback: FeedbackEntry = FeedbackEntry()
+    web: WebEntry = WebEntry()
     log: LogEntry = LogEntry()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -20,15 +21,17 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 class RequestGuard:
     """Rejects requests of ambiguous length and, while no API key is needed, those that websites cause."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
+        """Requests of websites with these `origins` are not rejected."""
         self._app = app
+        self._origins = origins
         self._local = TrustedHostMiddleware(app, allowed_hosts=LOOPBACK_NAMES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         headers, is_open = Headers(scope=scope), not scope["app"].state.service.keys.is_required
-        error = _find_error(headers, scope["method"], is_open=is_open)
+        error = _find_error(headers, scope["method"], is_open=is_open, origins=self._origins)
         if error is not None:
             close = {"connection": "close"} if error.code == AMBIGUOUS else {}
             response = JSONResponse(openai_error_body(error), error.status, error.headers | close)
@@ -36,13 +39,13 @@ class RequestGuard:
         return await (self._local if is_open else self._app)(scope, receive, send)
 
 
-def _find_error(headers: Headers, method: str, *, is_open: bool) -> ApiError | None:
+def _find_error(headers: Headers, method: str, *, is_open: bool, origins: Collection[str]) -> ApiError | None:
     if "transfer-encoding" in headers and "content-length" in headers:
         # A proxy that believes the other one would take a part of the body for the next request.
         message = "send either content-length or transfer-encoding, not both"
         return ApiError(message, status=400, code=AMBIGUOUS)
-    if is_open and method not in SAFE_METHODS and _is_cross_site(headers):
-        message = "without API keys, requests from other websites are rejected; create a key for them"
+    if is_open and method not in SAFE_METHODS and _is_cross_site(headers) and headers.get("origin") not in origins:
+        message = "without API keys, requests from other websites are rejected; create a key or write [web] origins"
         return ApiError(message, status=403, code="other_site")
     return None
 
