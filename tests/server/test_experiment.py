@@ -76,9 +76,9 @@ def test_an_unknown_conductor_or_a_name_in_use_is_rejected(tmp_path: Path) -> No
 
 def test_a_budget_in_dollars_needs_the_price_of_every_model(tmp_path: Path) -> None:
     judge = 'judge = { model = "openai:of-the-house", options = { base_url = "http://127.0.0.1:9/v1" } }'
-    with pytest.raises(ConfigError, match="the price of openai:of-the-house is unknown"):
+    with pytest.raises(ConfigError, match=r"the price of judge \(openai:of-the-house\) is unknown"):
         experiments(read(tmp_path, more=f"shadow = {{ share = 1, usd = 1, {judge} }}"))
     assert experiments(read(tmp_path, more=f"shadow = {{ share = 1, tokens = 9, {judge} }}"))["assistant"].judge
     priced = 'shadow = { share = 1, usd = 1, judge = "openai:gpt-5" }'
-    with pytest.raises(ConfigError, match="the price of scripted:scripted is unknown"):
+    with pytest.raises(ConfigError, match=r"the price of a \(scripted:scripted\) is unknown"):
         experiments(read(tmp_path, more=priced), a=ScriptedModel("from a", price=None))

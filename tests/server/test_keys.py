@@ -170,6 +170,25 @@ async def test_a_call_without_a_price_is_no_matter_of_a_larger_budget(serve: Ser
     assert caught.value.code == "price_unknown"
 
 
+async def test_the_log_names_the_models_whose_calls_the_budget_of_a_key_refuses(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = {"free": ScriptedModel("said"), "unknown": ScriptedModel("said", name="x", price=None)}
+    planner = ScriptedModel(ONE_STEP, name="y", price=None)
+    keys = {"red": KEYS["red"] | {"usd": "5"}, "blue": KEYS["blue"] | {"tokens": 5}}
+    await serve(workers, planner, keys=keys)
+    (warning,) = [record.message for record in caplog.records if "price" in record.message]
+    assert "of red refuses the calls of unknown (scripted:x), the planner scripted:y, as their price" in warning
+
+
+async def test_a_key_whose_models_all_have_a_price_leaves_no_warning(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool, planner = priced()
+    await serve(pool, planner, keys={"red": KEYS["red"] | {"usd": "5"}})
+    assert "price" not in caplog.text
+
+
 async def test_the_error_of_a_key_without_budget_says_what_the_call_needs(serve: Serve) -> None:
     pool, planner = priced()
     at = await serve(pool, planner, keys={"red": KEYS["red"] | {"tokens": 5}})

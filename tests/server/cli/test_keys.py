@@ -50,3 +50,21 @@ def test_errors_say_what_is_wrong(cli: Cli, url: str, tmp_path: Path, arguments:
     result = cli("keys", *arguments, "--config", str(settings))
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(("limit", "warns"), [("--usd", True), ("--tokens", False)])
+def test_a_budget_that_refuses_calls_without_a_price_is_created_with_a_warning(
+    cli: Cli, url: str, tmp_path: Path, limit: str, warns: bool
+) -> None:
+    settings = tmp_path / "conductor.toml"
+    house = 'model = "openai:of-the-house"\noptions = { base_url = "http://127.0.0.1:9/v1" }'
+    settings.write_text(f'[workers.house]\n{house}\n[store]\nurl = "{url}"\n')
+    result = cli("keys", "create", "team-a", limit, "5", "--config", str(settings))
+    assert result.stdout.startswith("rlc_")
+    assert ("team-a refuses the calls of house (openai:of-the-house)" in result.stderr) is warns
+
+
+def test_a_key_can_be_created_where_the_pool_of_the_server_can_not_be_built(cli: Cli, url: str, tmp_path: Path) -> None:
+    settings = tmp_path / "conductor.toml"
+    settings.write_text(f'[workers.a]\nmodel = "openai:a"\napi_key_env = "ABSENT"\n[store]\nurl = "{url}"\n')
+    assert cli("keys", "create", "team-a", "--usd", "5", "--config", str(settings)).exit_code == 0

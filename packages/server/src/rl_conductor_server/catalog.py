@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
@@ -18,7 +19,7 @@ from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.pool.pool import close_all
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import KeyEntry, ProfileEntry
+from rl_conductor_server.settings import KeyEntry, KeyLimits, ProfileEntry
 from rl_conductor_server.store import Arm
 
 MAX_QUOTED_CHARS = 128
@@ -53,6 +54,19 @@ class ServedModel:
     def pinned(self) -> str:
         """The name of exactly this release."""
         return f"{self.name}-{self.released.isoformat()}"
+
+    @property
+    def unpriced(self) -> Sequence[str]:
+        """The workers and planners whose price is unknown, with the names of their models."""
+        pools = [conductor.pool for conductor in self.conductors]
+        planners = [planner.model for conductor in self.conductors for planner in conductor.planner.planners]
+        workers = {n: worker.model.name for pool in pools for n, worker in pool.items() if worker.model.price is None}
+        others = {model.name for model in planners if model.price is None} - set(workers.values())
+        return [f"{n} ({model})" for n, model in workers.items()] + [f"the planner {model}" for model in sorted(others)]
+
+    def is_among(self, names: Collection[str] | None) -> bool:
+        """Returns whether this is one of the models of these names; `None` means all."""
+        return names is None or self.name in names or self.pinned in names
 
     @property
     def created(self) -> int:
@@ -107,6 +121,21 @@ class ModelCatalog:
         for name in sorted(set(names) - self._models.keys()):
             available = ", ".join(model.name for model in self)
             raise ConfigError(f"{of}: there is no model {name!r}; write one of {available}")
+
+    def price_warnings(self, keys: Mapping[str, KeyLimits]) -> Iterator[str]:
+        """Yields warnings of keys whose budget in US dollars refuses the calls of models without a known price."""
+        refused = defaultdict[tuple[str, ...], list[str]](list)
+        for key, limits in keys.items():
+            if limits.usd is not None:
+                models = (model for model in self if model.is_among(limits.models))
+                refused[tuple(dict.fromkeys(name for model in models for name in model.unpriced))].append(key)
+        refused.pop((), None)
+        for unpriced, names in refused.items():
+            yield (
+                f"the budget in US dollars of {', '.join(names)} refuses the calls of {', '.join(unpriced)}, as their "
+                "price is unknown; write price = { input = 2.5, output = 10 }, in dollars per million tokens, in their "
+                "entries, or limit the key with tokens instead of usd"
+            )
 
     async def aclose(self) -> None:
         """Closes the conductors of all models."""

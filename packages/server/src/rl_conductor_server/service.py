@@ -90,6 +90,8 @@ class Service:
         store = await open_store(settings.store, on_lost_write=metrics.count_lost_write)
         keys = ApiKeys(settings, store)
         await keys.refresh()
+        for warning in experiments.catalog.price_warnings({key.name: key.entry for key in keys if key.entry}):
+            log.warning(warning)
         shadows = ShadowRunners(experiments, store, metrics)
         admission = Admission(settings.intake.running, settings.intake.waiting, on_queue=metrics.set_queue_depth)
         return cls(

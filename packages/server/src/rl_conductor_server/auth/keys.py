@@ -68,23 +68,23 @@ class ApiKey(KeyBudget):
 
     def __init__(self, name: str, entry: KeyEntry | None, store: Store) -> None:
         super().__init__(name, entry, store)
-        self._entry = entry
+        self.entry = entry
+        """Its settings; `None` for the key of requests without one."""
         self._bucket = TokenBucket(entry.requests_per_minute) if entry and entry.requests_per_minute else None
 
     @property
     def cache_seconds(self) -> int | None:
         """Maximum age of a cached answer; `None` if the key does not use the response cache."""
-        return self._entry.cache_seconds if self._entry else None
+        return self.entry.cache_seconds if self.entry else None
 
     @property
     def may_read_metrics(self) -> bool:
         """`True` if this key may read the metrics of all keys, or is the only one."""
-        return self._entry is None or self._entry.metrics
+        return self.entry is None or self.entry.metrics
 
     def may_use(self, model: ServedModel) -> bool:
         """Returns `True` if this key has access to `model`."""
-        models = self._entry.models if self._entry else None
-        return models is None or bool(models & {model.name, model.pinned})
+        return model.is_among(self.entry.models if self.entry else None)
 
     def find_model(self, catalog: ModelCatalog, name: str) -> ServedModel:
         """Returns the model of this name. Raises `ApiError` if there is none, or this key has no access to it."""
@@ -96,8 +96,8 @@ class ApiKey(KeyBudget):
 
     def check_rate(self) -> None:
         """Counts a request. Raises `ApiError` if it exceeds the rate limit."""
-        if self._entry and self._bucket and (wait := self._bucket.take()):
-            message = f"this key is limited to {self._entry.requests_per_minute} requests a minute"
+        if self.entry and self._bucket and (wait := self._bucket.take()):
+            message = f"this key is limited to {self.entry.requests_per_minute} requests a minute"
             raise ApiError(message, status=429, code="rate_limit_exceeded", retry_after=wait)
 
     @property
@@ -112,7 +112,7 @@ class ApiKey(KeyBudget):
 
     async def report(self) -> dict[str, object]:
         """Returns the settings, the spending, and what the budget counts, for the administrator."""
-        settings = self._entry.model_dump(mode="json", exclude={"sha256"}) if self._entry else {}
+        settings = self.entry.model_dump(mode="json", exclude={"sha256"}) if self.entry else {}
         usage, charged = await self.usage(), await self.charged()
         return {
             "name": self.name,

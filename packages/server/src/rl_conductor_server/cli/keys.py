@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,10 @@ from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.keys import RESERVED_NAMES, KeyTerms, check_key_name, create_key, revoke_key, rotate_key
+from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.cli import store_options
+from rl_conductor_server.cli.serve import discover_pool
+from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.settings import read_settings
 from rl_conductor_server.store import Store, StoredKey
 
@@ -82,6 +86,7 @@ def create(
     )
     secret = store_options.with_store(store, config, lambda opened: create_key(opened, name, terms), create=True)
     _print_secret(name, secret, as_json=as_json)
+    _warn_of_unknown_prices(name, terms, config)
 
 
 @app.command(name="list")
@@ -149,6 +154,18 @@ def _terms(**values: Any) -> KeyTerms:
     except ValidationError as error:
         wrong = first_field_error(error)
         raise ConfigError(f"--{wrong.path.replace('_', '-')}: {wrong.message}") from error
+
+
+def _warn_of_unknown_prices(name: str, terms: KeyTerms, config: Path | None) -> None:
+    """Warns if the budget of a key refuses calls of models in the settings."""
+    settings = read_settings(config) if config and terms.usd is not None else None
+    if settings is None or not (settings.pool or settings.workers):
+        return
+    # Some pools can be built only where the server is, as with vendors' keys in its environment.
+    with suppress(ConfigError):
+        catalog = build_catalog(discover_pool(settings), settings.profiles)
+        for warning in Experiments(settings.routes, catalog).catalog.price_warnings({name: terms}):
+            console.note(console.stderr(), f"warning: {warning}", style="yellow")
 
 
 def _print_secret(name: str, secret: str, *, as_json: bool) -> None:

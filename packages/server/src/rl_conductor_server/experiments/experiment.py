@@ -134,14 +134,12 @@ def _at_prompts(guardrail: Guardrail) -> Guardrail:
 
 def _check_prices(experiment: Experiment) -> None:
     """Raise `ConfigError` if the price of a model is unknown: a budget in dollars would refuse every shadow run."""
-    for served in filter(None, (experiment.baseline, experiment.conductor, experiment.judge)):
-        planners = [planner.model for planner in served.conductor.planner.planners]
-        for model in (*planners, *(worker.model for worker in served.conductor.pool.values())):
-            if model.price is None:
-                raise ConfigError(
-                    f"routes.{experiment.name}.shadow.usd can't be enforced because the price of {model.name} is "
-                    "unknown; set its price, or write tokens instead of usd"
-                )
+    for served in filter(None, (experiment.baseline, experiment.judge)):  # the first has the models of both arms
+        if served.unpriced:
+            raise ConfigError(
+                f"routes.{experiment.name}.shadow.usd can't be enforced because the price of {served.unpriced[0]} is "
+                "unknown; set its price, or write tokens instead of usd"
+            )
 
 
 def _single_model(
