@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -103,6 +104,30 @@ async def test_the_vendor_has_to_enforce_the_schema_of_a_strict_tool(serve: Serv
     assert [tool.strict for tool in a.requests[0].tools] == [True]
     assert "x-conductor-ignored" not in answered.headers
     assert path != "responses" or answered.json()["tools"][0]["strict"] is True
+
+
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [
+        ("chat/completions", {"parallel_tool_calls": False}),
+        ("responses", {"parallel_tool_calls": False}),
+        ("messages", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_without_parallel_tool_calls_gets_one_even_if_the_worker_makes_two(
+    serve: Serve, path: str, option: dict[str, Any], stream: bool
+) -> None:
+    calls = [ToolCall(id=id_, name="look", arguments=json.dumps({"at": id_})) for id_ in ("Rome", "Oslo")]
+    a = ScriptedModel([Message.assistant(tool_calls=calls)])
+    at = await serve({"a": a})
+    body = {"model": "conductor-mini", "stream": stream, **BODIES[path], **option}
+    answered = await at.http.post(f"/v1/{path}", json=body)
+    assert [request.parallel_tool_calls for request in a.requests] == [False]
+    assert "Rome" in answered.text
+    assert "Oslo" not in answered.text
+    trace = (await at.http.get(f"/v1/runs/{answered.headers['x-conductor-run']}")).json()["trace"]
+    assert trace["completion"]["dropped_calls"] == 1
 
 
 TOOL_CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}

@@ -382,6 +382,20 @@ async def test_calls_of_made_up_tools_are_a_reply_only_if_the_caller_can_answer_
     assert refused.retryable
     assert kept.message.tool_calls == (made_up, offered)
     assert (unnoticed.text, unnoticed.message.tool_calls, unnoticed.finish_reason) == ("Yes.", (), "stop")
+    assert (kept.dropped_calls, unnoticed.dropped_calls) == (0, 1)
+
+
+async def test_of_parallel_tool_calls_that_the_request_does_not_allow_the_first_is_kept() -> None:
+    first, second = (ToolCall(id=name, name="look", arguments="{}") for name in "ab")
+    tools = (Tool(name="look", description="Looks.", parameters={}),)
+    request = REQUEST.model_copy(update={"tools": tools, "parallel_tool_calls": False})
+    reply = Completion(
+        message=Message.assistant(tool_calls=[first, second]), finish_reason="tool_calls", model="scripted"
+    )
+    completion, (call,), _ = await ask(ScriptedModel([reply]), request=request)
+    assert completion.message.tool_calls == (first,)
+    assert (completion.finish_reason, completion.dropped_calls) == ("tool_calls", 1)
+    assert call.completion == completion
 
 
 async def test_an_empty_reply_is_accepted_after_the_results_of_tools_only() -> None:

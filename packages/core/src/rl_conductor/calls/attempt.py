@@ -153,8 +153,7 @@ class Attempt:
         usage = self._commit(completion.usage, reservation)
         if usage is not completion.usage:
             completion = completion.model_copy(update={"usage": usage})
-        # A caller with tools answers a call of one that it did not offer with an error, which the model can read.
-        completion = checked(completion if self.request.tools else _without_tool_calls(completion), self.request)
+        completion = checked(_limit_tool_calls(completion, self.request), self.request)
         return check_format(completion, self.request) if self.checks_format else completion
 
     def _commit(self, usage: Usage, reservation: Reservation | None) -> Usage:
@@ -277,9 +276,15 @@ def _require_room(model: Model, request: Request, context: int) -> None:
         raise ContextLengthError(message, model=model.name)
 
 
-def _without_tool_calls(completion: Completion) -> Completion:
-    """Removes calls of tools that were made up, since nobody could answer them."""
-    if not completion.message.tool_calls:
+def _limit_tool_calls(completion: Completion, request: Request) -> Completion:
+    """Keeps the tool calls that the caller can answer: none without tools, and one if they may not be parallel.
+
+    A caller with tools answers a call of one that it did not offer with an error, which the model can read.
+    """
+    calls = completion.message.tool_calls
+    allowed = 0 if not request.tools else 1 if not request.parallel_tool_calls else len(calls)
+    if len(calls) <= allowed:
         return completion
-    message = completion.message.model_copy(update={"tool_calls": ()})
-    return completion.model_copy(update={"message": message, "finish_reason": "stop"})
+    message = completion.message.model_copy(update={"tool_calls": calls[:allowed]})
+    update = {"message": message, "dropped_calls": len(calls) - allowed}
+    return completion.model_copy(update=update if allowed else update | {"finish_reason": "stop"})
