@@ -122,13 +122,38 @@ async def test_a_json_schema_images_files_and_instructions_reach_the_last_worker
     assert request.sampling.max_tokens == 50
 
 
-async def test_a_truncated_answer_is_marked_as_incomplete(serve: Serve) -> None:
-    short = Completion(message=Message.assistant("from"), usage=Usage(calls=1), finish_reason="length", model="a")
-    at = await serve({"a": ScriptedModel([short])})
-    reply = await at.openai().responses.create(**BASIC)
+@pytest.mark.parametrize(
+    ("calls", "statuses"),
+    [((), ["incomplete"]), ((ToolCall(id="1", name="weather", arguments="{}"),), ["completed", "incomplete"])],
+    ids=["text", "call"],
+)
+async def test_a_truncated_answer_is_marked_as_incomplete_with_its_last_item(
+    serve: Serve, calls: tuple[ToolCall, ...], statuses: list[str]
+) -> None:
+    message = Message.assistant("from", tool_calls=calls)
+    short = Completion(message=message, usage=Usage(calls=1), finish_reason="length", model="a")
+    at = await serve({"a": ScriptedModel([short, short])})
+    reply = await at.openai().responses.create(**BASIC, tools=[WEATHER])
     assert reply.status == "incomplete"
     assert reply.incomplete_details is not None
     assert reply.incomplete_details.reason == "max_output_tokens"
+    output: list[Any] = reply.output
+    assert [item.status for item in output] == statuses
+    stream = await at.openai().responses.create(**BASIC, tools=[WEATHER], stream=True)
+    events: list[Any] = [event async for event in stream]
+    assert events[-1].type == "response.incomplete"
+    assert [event.item.status for event in events if event.type == "response.output_item.done"] == statuses
+
+
+async def test_a_stream_in_the_background_begins_as_queued(serve: Serve) -> None:
+    at = await serve()
+    stream = await at.openai().responses.create(**BASIC, stream=True, background=True)
+    events: list[Any] = [event async for event in stream]
+    assert [(event.type, event.response.status) for event in events[:3]] == [
+        ("response.created", "queued"),
+        ("response.queued", "queued"),
+        ("response.in_progress", "in_progress"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import JsonFormat, ResponseFormat, ToolCall
+from rl_conductor.types import JsonFormat, ResponseFormat
 from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_responses import conversation
 from rl_conductor_server.api.openai_responses.items import (
-    call_item,
+    incomplete_reason,
     message_item,
     output_items,
     refusal_part,
@@ -28,7 +28,6 @@ from rl_conductor_server.errors import ApiError, openai_error_body
 from rl_conductor_server.protocol import ParsedRequest, ResponseState
 from rl_conductor_server.request_validation import parse_request
 from rl_conductor_server.runs.handle import CANCELLED, RunHandle
-from rl_conductor_server.runs.tool_continuation import tool_calls_of
 from rl_conductor_server.store import Store, StoredResponse
 
 NOT_STORED = "(not stored, as the request was rejected)"
@@ -39,7 +38,6 @@ FAILURES = {
     "internal_error": "server_error",
 }
 """OpenAI's codes of failed responses; the others are those of the errors."""
-INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class Responses:
@@ -168,7 +166,10 @@ class ResponseStream:
 
     def start(self) -> Iterator[str]:
         empty = _response(self.parsed, self.header)
-        yield self._event("response.created", response=empty)
+        first = unfinished(self.parsed, self.header, "queued") if self.parsed.is_background else empty
+        yield self._event("response.created", response=first)
+        if self.parsed.is_background:
+            yield self._event("response.queued", response=first)
         yield self._event("response.in_progress", response=empty)
 
     def text(self, choice: int, text: str) -> Iterator[str]:  # noqa: ARG002
@@ -185,11 +186,13 @@ class ResponseStream:
             yield from self._refusal(trace.text)
         elif trace.text and not self.texts:  # the run was not streamed
             yield from self.text(choice, trace.text)
+        calls = [item for item in output_items(trace) if item["type"] == "function_call"]
         if self.texts:
             text = "".join(self.texts)
             yield self._event("response.output_text.done", **self._place, text=text, logprobs=[])
-            yield from self._end(text_part(text))
-        for index, call in enumerate(tool_calls_of(trace, "call"), start=int(bool(self.texts))):
+            is_cut = not calls and incomplete_reason(trace) is not None
+            yield from self._end(text_part(text), "incomplete" if is_cut else "completed")
+        for index, call in enumerate(calls, start=int(bool(self.texts))):
             yield from self._call(index, call)
         results = Results((trace,))
         response = _response(self.parsed, self.header) | _answer_fields(results)
@@ -219,17 +222,17 @@ class ResponseStream:
         yield self._event("response.output_item.added", output_index=0, item=item)
         yield self._event("response.content_part.added", **self._place, part=part)
 
-    def _end(self, part: dict[str, Any]) -> Iterator[str]:
+    def _end(self, part: dict[str, Any], status: str = "completed") -> Iterator[str]:
+        item = message_item(self.header.run, part) | {"status": status}
         yield self._event("response.content_part.done", **self._place, part=part)
-        yield self._event("response.output_item.done", output_index=0, item=message_item(self.header.run, part))
+        yield self._event("response.output_item.done", output_index=0, item=item)
 
-    def _call(self, index: int, call: ToolCall) -> Iterator[str]:
-        item = call_item(call)
-        place = {"output_index": index, "item_id": item["id"]}
+    def _call(self, index: int, item: dict[str, Any]) -> Iterator[str]:
+        place, arguments = {"output_index": index, "item_id": item["id"]}, item["arguments"]
         started = item | {"arguments": "", "status": "in_progress"}
         yield self._event("response.output_item.added", output_index=index, item=started)
-        yield self._event("response.function_call_arguments.delta", **place, delta=call.arguments)
-        yield self._event("response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments)
+        yield self._event("response.function_call_arguments.delta", **place, delta=arguments)
+        yield self._event("response.function_call_arguments.done", **place, name=item["name"], arguments=arguments)
         yield self._event("response.output_item.done", output_index=index, item=item)
 
     @property
@@ -297,8 +300,7 @@ def _text_format(form: ResponseFormat | None) -> dict[str, Any]:
 def _answer_fields(results: Results) -> dict[str, Any]:
     """The fields that depend on the answer."""
     (trace,) = results.traces
-    assert trace.completion is not None
-    reason = None if trace.completion.is_refusal else INCOMPLETE.get(trace.completion.finish_reason)
+    reason = incomplete_reason(trace)
     return {
         "status": "incomplete" if reason else "completed",
         "completed_at": None if reason else int(trace.created.timestamp() + trace.seconds),

@@ -16,13 +16,24 @@ ID_PREFIXES = {
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "ctco",
 }
+INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""OpenAI's reasons of incomplete answers, by the finish reason."""
 
 
 def output_items(trace: Trace) -> list[dict[str, Any]]:
-    """Formats an answer as items."""
+    """Formats an answer as items; if it was cut off, the last one is incomplete."""
     part = refusal_part if trace.completion and trace.completion.is_refusal else text_part
     text = [message_item(trace.id, part(trace.text))] if trace.text else []
-    return text + [call_item(call) for call in tool_calls_of(trace, "call")]
+    items = text + [_call_item(call) for call in tool_calls_of(trace, "call")]
+    if items and incomplete_reason(trace) is not None:
+        items[-1]["status"] = "incomplete"
+    return items
+
+
+def incomplete_reason(trace: Trace) -> str | None:
+    """Returns why an answer is incomplete; `None` if it is complete, as a refusal always is."""
+    completion = trace.completion
+    return None if completion is None or completion.is_refusal else INCOMPLETE.get(completion.finish_reason)
 
 
 def message_item(run: str, part: dict[str, Any] | None) -> dict[str, Any]:
@@ -51,7 +62,7 @@ def refusal_part(text: str) -> dict[str, Any]:
     return {"type": "refusal", "refusal": text}
 
 
-def call_item(call: ToolCall) -> dict[str, Any]:
+def _call_item(call: ToolCall) -> dict[str, Any]:
     return {
         "type": "function_call",
         "id": call.id.replace("call_", "fc_", 1),
