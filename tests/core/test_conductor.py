@@ -12,7 +12,7 @@ import pytest
 from core.runs import SOON, Gated, Paced, down, forever, leftover_tasks, plan, pool_of, worker
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.profiles import MINI, ULTRA, profile_named
-from rl_conductor.errors import ConfigError, PolicyError, RunError
+from rl_conductor.errors import ConfigError, ModelError, PolicyError, RunError
 from rl_conductor.models import Model
 from rl_conductor.models.base import collect
 from rl_conductor.models.scripted import ScriptedModel
@@ -181,7 +181,14 @@ async def test_a_plan_that_is_cancelled_tells_what_it_cost() -> None:
     with pytest.raises(asyncio.CancelledError):
         await planning
     assert isinstance(events[-1], Finished)
-    assert (events[-1].trace.error, events[-1].trace.usage.calls) == ("cancelled", 1)
+    assert (events[-1].trace.was_cancelled, events[-1].trace.usage.calls) == (True, 1)
+
+
+async def test_a_run_whose_worker_says_that_it_was_cancelled_was_not_cancelled() -> None:
+    worker = ScriptedModel(lambda _: ModelError("cancelled", model="a"))
+    with pytest.raises(RunError) as failed:
+        await Conductor(ScriptedModel(plan((0, "Say it.", []))), WorkerPool({"a": worker})).run("Say something.")
+    assert not failed.value.trace.was_cancelled
 
 
 # ---------------------------------------------------------------------------------------- as Model

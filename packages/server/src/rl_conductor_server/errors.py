@@ -137,7 +137,7 @@ def _run_error(trace: Trace) -> ApiError:
     message = _message(trace)
     if calls and all(call.outcome == "refused" for call in calls):
         return invalid_request(f"refused before anything was spent: {calls[0].error}", code="limit_exceeded")
-    if trace.error == "cancelled":
+    if trace.was_cancelled:
         return shutting_down()
     if seconds is not None and trace.seconds >= seconds:
         return ApiError(f"{message} (limits.seconds={seconds:g})", status=504, code="deadline_exceeded")

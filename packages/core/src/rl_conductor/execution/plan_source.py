@@ -22,6 +22,7 @@ from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
 from rl_conductor.planning.recursion import collect_previous_rounds
 from rl_conductor.pool.worker_prompt import with_prompt
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
+from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import PlanRecord, Round, RoutingDecision, StepResult
 from rl_conductor.types import Continuation
 from rl_conductor.workflow.workflow import Workflow
@@ -78,7 +79,7 @@ class PlanSource:
                     else:
                         yield item
         except BaseException:
-            record = PlanRecord(source="planner", errors=("cancelled",), tier=decision, calls=tuple(request.calls))
+            record = PlanRecord(source="planner", errors=(CANCELLED,), tier=decision, calls=tuple(request.calls))
             self._execution.plan = self._execution.plan or state.guard.move_record(record)
             raise
 

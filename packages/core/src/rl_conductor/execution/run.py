@@ -16,6 +16,7 @@ from rl_conductor.execution.restore import resumable_rounds
 from rl_conductor.execution.state import RunState
 from rl_conductor.planning.plan_stream import read_plan
 from rl_conductor.trace.events import AnswerDelta, Finished
+from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import Answer, PlanRecord, Round, Trace
 from rl_conductor.workflow.workflow import Workflow
 
@@ -35,7 +36,7 @@ class Run(RunState):
             LimitError: conductors are nested too deep.
             RunError: there is no answer; it carries the trace.
         """
-        interruption: str | None = "cancelled"
+        interruption: str | None = CANCELLED
         ends_run = False
         try:
             self.context.budget.check_depth()
@@ -102,7 +103,7 @@ class Run(RunState):
         except asyncio.CancelledError:
             if execution is not None and execution.plan is not None:
                 self.rounds.append(execution.to_round(execution.plan))
-            self.finish("cancelled")
+            self.finish(CANCELLED)
             raise
 
     def finish(self, interruption: str | None = None) -> Trace:

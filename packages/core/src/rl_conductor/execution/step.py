@@ -18,6 +18,7 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.pool.worker_prompt import Evidence, hide_attachments, with_prompt, worker_prompt
 from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
+from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import Call, StepResult
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling, prompt_in
 from rl_conductor.workflow.limits import raised_max_tokens
@@ -105,7 +106,7 @@ class StepRun:
 
     def interrupted(self) -> StepResult:
         """Returns the result of a step that was cancelled."""
-        return self._to_result(status="failed", error="cancelled")
+        return self._to_result(status="failed", error=CANCELLED)
 
     def _to_result(self, *, error: str | None, **outcome: Any) -> StepResult:
         fields = outcome | {

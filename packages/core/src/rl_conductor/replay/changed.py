@@ -102,7 +102,7 @@ def is_changeable(trace: Trace, round_index: int) -> bool:
         return False
     plan, results = trace.rounds[round_index].plan, trace.rounds[round_index].results
     is_planned = plan.workflow is not None and plan.source != "continuation"
-    return is_planned and trace.error != "cancelled" and bool(results)
+    return is_planned and not trace.was_cancelled and bool(results)
 
 
 def _round_without_usage(round_: Round) -> Round:

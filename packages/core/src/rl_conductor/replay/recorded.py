@@ -41,7 +41,7 @@ async def replay(trace: Trace) -> Trace:
 def _check_replayable(trace: Trace) -> Setup:
     if trace.setup is None:
         raise ConfigError("the trace can't be replayed: it has no setup, which describes the planner and pool")
-    if trace.completion is None and trace.error == "cancelled":
+    if trace.was_cancelled:
         raise ConfigError("the trace can't be replayed: its run was cancelled, so the recording is incomplete")
     for check in trace.checks:
         if check.is_blocking or (check.stage, check.outcome) == ("prompt", "redacted"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from opentelemetry.util.types import AttributeValue
 
 from rl_conductor.telemetry import conventions as name
-from rl_conductor.trace.outcomes import FAILURES
+from rl_conductor.trace.outcomes import CANCELLED, FAILURES
 from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Request, Usage
 
@@ -26,7 +26,7 @@ def error_attributes(finished: Call | Trace) -> Attributes:
         return {name.ERROR: finished.outcome} if finished.outcome in FAILURES else {}
     if finished.completion is not None:
         return {}
-    return {name.ERROR: "cancelled" if finished.error == "cancelled" else NO_ANSWER}
+    return {name.ERROR: CANCELLED if finished.was_cancelled else NO_ANSWER}
 
 
 def usage_attributes(usage: Usage) -> Attributes:

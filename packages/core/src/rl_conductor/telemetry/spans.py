@@ -35,11 +35,10 @@ from rl_conductor.trace.events import (
     WorkflowPlanned,
 )
 from rl_conductor.trace.observers import RunInfo
-from rl_conductor.trace.outcomes import FAILURES
+from rl_conductor.trace.outcomes import CANCELLED, FAILURES
 from rl_conductor.trace.trace import Call, Nested, PlanRecord, StepResult, Trace
 
 BLOCKED = "guardrail"
-CANCELLED = "cancelled"
 SECOND = 1_000_000_000
 
 
@@ -111,8 +110,8 @@ class RunSpans:
         span.set_attribute(name.CONSTRAINED, plan.constrained)
         if plan.workflow is not None:
             span.set_attribute(name.STEPS, len(plan.workflow.steps))
-        if plan.source != "planner" or "cancelled" in plan.errors:
-            fail(span, CANCELLED if "cancelled" in plan.errors else "no_plan")
+        if plan.source != "planner" or CANCELLED in plan.errors:
+            fail(span, CANCELLED if CANCELLED in plan.errors else "no_plan")
         span.end()
 
     # ---------------------------------------------------------------------------------------- steps

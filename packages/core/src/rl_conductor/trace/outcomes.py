@@ -11,4 +11,6 @@ CallOutcome = Literal["ok", "error", "timeout", "cancelled", "refused", "paused"
 model, an agent, waits for a person, and goes on in a later call of the step.
 """
 
+CANCELLED: Literal["cancelled"] = "cancelled"
+"""The outcome of a call, and the error of a plan, step or run, that somebody cancelled."""
 FAILURES: tuple[CallOutcome, ...] = ("error", "timeout", "cancelled", "refused")

@@ -16,7 +16,7 @@ from pydantic import Field
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.trace.feedback import Feedback
-from rl_conductor.trace.outcomes import CallOutcome
+from rl_conductor.trace.outcomes import CANCELLED, CallOutcome
 from rl_conductor.types import (
     Card,
     Completion,
@@ -335,6 +335,11 @@ class Trace(Value, validate_by_name=True, serialize_by_alias=True):
         return self.completion.text if self.completion else ""
 
     @property
+    def was_cancelled(self) -> bool:
+        """Whether the run has no answer because somebody cancelled it."""
+        return self.completion is None and self.error == CANCELLED
+
+    @property
     def calls(self) -> tuple[Call, ...]:
         """Every call of the run."""
         return tuple([call for round_ in self.rounds for call in round_.calls])
@@ -390,12 +395,9 @@ class Trace(Value, validate_by_name=True, serialize_by_alias=True):
         return self._path_seconds(_uncached_seconds, lambda result: sum(map(_uncached_seconds, result.calls)))
 
     def _path_seconds(self, planning: Callable[[Call], float], step: Callable[[StepResult], float]) -> float:
-        seconds = 0.0
-        for round_ in self.rounds:
-            seconds += sum(planning(call) for call in round_.plan.calls if call.worker is None)
-            if round_.workflow:
-                seconds += round_.workflow.critical_path(tuple(map(step, round_.results)))
-        return seconds
+        planned = sum(planning(call) for each in self.rounds for call in each.plan.calls if call.worker is None)
+        rounds = ((each.workflow, each.results) for each in self.rounds)
+        return planned + sum(plan.critical_path(tuple(map(step, results))) for plan, results in rounds if plan)
 
 
 def _uncached_seconds(call: Call) -> float:

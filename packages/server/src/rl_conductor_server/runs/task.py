@@ -182,7 +182,7 @@ class RunTask:
             return
         completion = self.trace.completion
         has_answer = completion is not None
-        status: Status = "done" if has_answer else "cancelled" if self.trace.error == "cancelled" else "failed"
+        status: Status = "done" if has_answer else "cancelled" if self.trace.was_cancelled else "failed"
         keep = self.request.parsed.keep or self._can_be_requested_again
         self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
         self.metrics.count_run(self.request.metrics_label, self.trace)

@@ -15,7 +15,7 @@ from rl_conductor._internal.formatting import cost, cost_in_words, counted, seco
 from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
 from rl_conductor.trace.checks import GuardrailCheck
-from rl_conductor.trace.outcomes import FAILURES
+from rl_conductor.trace.outcomes import CANCELLED, FAILURES
 from rl_conductor.trace.trace import Nested, NestedRun, PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import FilePart, FinishReason, ImagePart, Message, Request, Usage, total
 from rl_conductor.workflow.workflow import Step, Workflow
@@ -32,8 +32,6 @@ SOURCES = {
     "continuation": "continued with the worker that called the tools",
 }
 """Descriptions of the origin of a workflow."""
-CANCELLED = "cancelled"
-"""The error of a plan or step that was interrupted."""
 UNREACHABLE = re.compile(r"(?P<model>\S+): (?P<reason>can't reach .+)", re.DOTALL)
 """The message of an `UnreachableError`."""
 
