@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import AsyncGenerator
+from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,7 +13,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.settings import OidcEntry, PeopleEntry
 from rl_conductor_server.web.sign_in import COOKIE, LOGIN_COOKIE
@@ -120,6 +122,20 @@ async def test_a_reader_sees_the_runs_of_one_key_and_changes_nothing(serve: Serv
     fields = {"round": "0", "step": "0", "worker": "a", "subtask": "x", "thumb": "up"}
     for path in (f"/runs/{mine}/replay", f"/runs/{mine}/feedback"):
         assert (await at.http.post(path, data=fields, headers=OURS)).status_code == 403, path
+
+
+async def test_a_reader_does_not_see_what_a_vendor_says_of_the_servers_key(serve: Serve, provider: Provider) -> None:
+    provider.claims = {"groups": ["team-red"]}
+    denied = ScriptedModel(lambda _: ModelError("org-77 has no access", model="a", status=403))
+    readers = {"red": {"groups": ["team-red"]}}
+    at = await serve({"a": denied, "b": "from b"}, keys=KEYS, oidc=oidc(provider, readers=readers))
+    run = await ask(at)
+    await at.service.store.write_queue.flush()
+    await sign_in(at)
+    for path in (f"/runs/{run}", f"/runs/{run}/download"):
+        shown = unescape((await at.http.get(path)).text)
+        assert "the server's access to scripted:scripted failed" in shown
+        assert "org-77" not in shown
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import ScriptedModel
-from server.conftest import At, Serve
+from rl_conductor_server.auth.keys import hash_key
+from server.conftest import ONE_STEP, At, Serve
 from server.upstream import Vendor, vendor
 
 MESSAGES: Any = [{"role": "user", "content": "Say something."}]
@@ -75,6 +76,42 @@ async def test_what_a_vendor_says_of_the_servers_key_is_not_told_to_clients(serv
         with pytest.raises(openai.InternalServerError, match="the server's access to openai:a failed") as caught:
             await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
         assert "overloaded" not in str(caught.value)  # the text of the vendor
+
+
+@pytest.mark.parametrize("at_planner", [False, True])
+async def test_only_administrators_see_in_traces_what_a_vendor_says_of_the_servers_key(
+    serve: Serve, at_planner: bool
+) -> None:
+    async with vendor(a="", b="from b") as upstream:
+        upstream.refusals = {"a": (401, {})}
+        a, b = (OpenAIModel(name, base_url=upstream.url) for name in "ab")
+        plan_model = a if at_planner else ScriptedModel(ONE_STEP)
+        pool = {"b": b} if at_planner else {"a": a, "b": b}
+        keys = {"red": {"sha256": hash_key("key-of-red")}}
+        at = await serve(pool, plan_model, keys=keys, admin_sha256=hash_key("key-of-root"))
+        tenant, administrator = ({"authorization": f"Bearer key-of-{name}"} for name in ("red", "root"))
+        conductor = {"trace": "full", "progress": "chunks"}
+        body = {"model": "conductor-ultra", "messages": MESSAGES, "conductor": conductor}
+        answered = await at.http.post("/v1/chat/completions", json=body, headers=tenant)
+        streamed = await at.http.post("/v1/chat/completions", json=body | {"stream": True}, headers=tenant)
+        run = answered.headers["x-conductor-run"]
+        stored = await at.http.get(f"/v1/runs/{run}", headers=tenant)
+        for seen in (answered, streamed, stored):
+            assert seen.status_code == 200
+            assert "the server's access to openai:a failed" in seen.text
+            assert "overloaded" not in seen.text  # the text of the vendor
+        assert "overloaded" in (await at.http.get(f"/admin/runs/{run}", headers=administrator)).text
+
+
+async def test_the_list_of_runs_names_the_model_that_the_server_has_no_access_to(serve: Serve) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = dict.fromkeys("ab", (403, {}))
+        at = await serve_vendor(serve, upstream)
+        with pytest.raises(openai.InternalServerError):
+            await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
+        (row,) = await at.service.store.list_runs()
+        assert "the server's access to openai:a failed" in (row.error or "")
+        assert "overloaded" not in (row.error or "")
 
 
 async def test_a_request_that_is_too_long_for_every_worker_is_the_clients_to_shorten(serve: Serve) -> None:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
 from rl_conductor.trace.checks import ENDS_RUN
 from rl_conductor.trace.trace import Call, Trace
+from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.store.codec import IncompatibleReleaseError
 from rl_conductor_server.store.write_behind import StoreUnavailableError
 
@@ -28,8 +29,6 @@ OVERLOAD_STATUSES = (429, 503, 529)
 """Statuses of vendors that can't answer at the moment; 529 is Anthropic's."""
 STORE_ERRORS = (StoreUnavailableError, OperationalError, InterfaceError, NoConnectionError)
 """Exceptions which mean that the store does not answer at the moment."""
-ACCESS_FAULTS = (401, 403)
-"""Statuses of vendors that reject the server's key."""
 REQUEST_FAULTS = (400, 413, 415, 422)
 """Statuses of vendors that reject the request itself."""
 CONTEXT_LENGTH = "context_length_exceeded"
@@ -162,12 +161,7 @@ def _context_error(trace: Trace) -> ApiError | None:
 
 
 def _message(trace: Trace) -> str:
-    """Says why there is no answer; what vendors say of the server's own access is only for its log and its pages."""
-    message = f"there is no answer: {trace.error}"
-    for call in trace.calls:
-        if call.status in ACCESS_FAULTS and call.error:
-            message = message.replace(call.error, f"the server's access to {call.model} failed")
-    return message
+    return without_access_errors(f"there is no answer: {trace.error}", trace.calls)
 
 
 def _shared_error(last_calls: Collection[Call], message: str) -> ApiError | None:

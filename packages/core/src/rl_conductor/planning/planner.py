@@ -312,7 +312,8 @@ class _Sampler:
                 return await self._sample(sample, watcher)
             except ConductorError as error:
                 plan_request.errors.append(str(error))
-                send(PlanRejected(round=plan_request.round_index, error=str(error)))
+                calls = tuple(plan_request.calls)
+                send(PlanRejected(round=plan_request.round_index, error=str(error), calls=calls))
                 if error.ends_run:
                     raise
                 if not self._should_resample(error, watcher):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_conductor.trace.trace import PlanRecord, StepResult, Trace
+from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Text, Value
 
 
@@ -33,6 +33,8 @@ class PlanRejected(Value):
     type: Literal["plan_rejected"] = "plan_rejected"
     round: int
     error: Text
+    calls: tuple[Call, ...] = Field(default=(), exclude_if=not_)
+    """The planner's calls so far."""
 
 
 class WorkflowPlanned(Value):

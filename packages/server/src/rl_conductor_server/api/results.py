@@ -10,6 +10,7 @@ from typing import Any, Literal
 from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
+from rl_conductor_server.access_errors import without_access_errors
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ class Results:
         """
         if level == "none":
             return {}
-        full = {"trace": self.traces[0].model_dump(mode="json")} if level == "full" else {}
-        return {"conductor": self.summaries[0].model_dump(mode="json") | full}
+        trace = without_access_errors(self.traces[0], self.traces[0].calls())
+        summary = self.summaries[0] if trace is self.traces[0] else Summary.of(trace)
+        full = {"trace": trace.model_dump(mode="json")} if level == "full" else {}
+        return {"conductor": summary.model_dump(mode="json") | full}
 
     @property
     def headers(self) -> dict[str, str]:

@@ -14,8 +14,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor.trace.events import AnswerDelta, Event, Finished
-from rl_conductor.trace.summary import progress
 from rl_conductor_server.api.adapter import StreamEncoder, sse_comment
+from rl_conductor_server.api.progress import progress_report
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, to_api_error
 from rl_conductor_server.protocol import ParsedRequest
@@ -77,9 +77,8 @@ def _encode(parsed: ParsedRequest, encoder: StreamEncoder, choice: int, event: E
             if trace.completion is not None:
                 yield from encoder.finish(choice, trace)
         case _:
-            report = progress(event)
+            report = progress_report(event, choice)
             if report is not None:
-                report = {"choice": choice, **report}
                 chunks = parsed.extension.progress == "chunks"
                 yield from encoder.progress(report) if chunks else [sse_comment(report)]
 

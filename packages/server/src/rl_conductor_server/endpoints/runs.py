@@ -8,6 +8,8 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from rl_conductor.trace.trace import Trace
+from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import Caller, RunId, ServiceDependency
 from rl_conductor_server.endpoints.large_json import json_response
@@ -53,8 +55,12 @@ async def _find_run(service: Service, run: str, *, key: str | None) -> dict[str,
     if row is None:
         raise run_not_found(run)
     trace = await service.store.get_trace(run, key=key)
-    dumped = None if trace is None else await asyncio.to_thread(trace.model_dump, mode="json")
+    dumped = None if trace is None else await asyncio.to_thread(_dump, trace, is_tenant=key is not None)
     return run_body(row) | {"trace": dumped}
+
+
+def _dump(trace: Trace, *, is_tenant: bool) -> dict[str, Any]:
+    return (without_access_errors(trace, trace.calls()) if is_tenant else trace).model_dump(mode="json")
 
 
 INTERNAL_FIELDS: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, get_args
 from urllib.parse import urlencode
@@ -14,6 +15,7 @@ from starlette.responses import FileResponse, Response
 
 from rl_conductor.errors import RunError
 from rl_conductor.types import total
+from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.api.sse import EventStream, wait_started
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import RunId
@@ -96,11 +98,15 @@ async def _run_view(visitor: Visitor, run: str) -> RunView:
         raise run_not_found(run)
     trace = await service.store.get_trace(run)
     if trace is not None:
-        return RunView.of(row, trace, Progress())
+        seen = trace if visitor.is_admin else without_access_errors(trace, trace.calls())
+        return RunView.of(row, seen, Progress())
     handle = service.runs.get(run)
     progress = (
         Progress.from_events(handle.events_so_far) if handle else Progress(rounds=await service.store.get_rounds(run))
     )
+    if not visitor.is_admin:
+        rounds = tuple(without_access_errors(round_, round_.calls) for round_ in progress.rounds)
+        progress = replace(progress, rounds=rounds)
     return RunView.of(row, None, progress)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from rl_conductor.trace.events import AnswerDelta, Event, Finished
-from rl_conductor.trace.summary import progress
+from rl_conductor_server.api.progress import progress_report
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.store import Store, StreamPiece
 
@@ -46,8 +46,8 @@ class StreamLog:
             if not self._is_deferred:  # before the end of the run: whoever sees that must find all pieces
                 self.flush()
             return
-        elif self._has_progress and (report := progress(event)) is not None:
-            self._pieces.append({"choice": 0, **report})
+        elif self._has_progress and (report := progress_report(event)) is not None:
+            self._pieces.append(report)
         else:
             return
         if self._run.is_detached and not self._is_deferred and self._timer is None:

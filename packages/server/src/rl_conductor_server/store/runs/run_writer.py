@@ -13,6 +13,7 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.audit import Ended, digest_of, record_of
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, prompt_in, total
+from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import NewRun, Status
 from rl_conductor_server.store.runs.audit_records import append_records
@@ -225,7 +226,7 @@ def excerpt(text: str) -> str:
 
 
 def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
-    error = write.trace.error
+    error = write.trace.error and without_access_errors(write.trace.error, write.trace.calls())
     return {
         "status": write.status,
         "seconds": write.trace.seconds,
