@@ -7,14 +7,14 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import pytest
 
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.keys import generate_key, hash_key
 from rl_conductor_server.logs import formatter
 from rl_conductor_server.settings import LogEntry
 from server.chat_requests import post
@@ -137,6 +137,37 @@ def test_a_traceback_does_not_look_like_lines_of_the_log() -> None:
     assert first.endswith("ERROR a request\\nfailed")
     assert any("forged" in line for line in rest)
     assert all(line.startswith("  ") for line in rest)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-proj-Abc0123456789",
+        "sk-ant-ab***********yz",
+        "Bearer eyJhbGciOi.eyJzdWIi.c2lnbmF0dXJl9",
+        "bearer 0123456789abcdef",
+        "AIzaSyA-0123456789abcdef",
+        "AKIA0123456789ABCDEF",
+        generate_key()[0],
+    ],
+)
+def test_what_looks_like_a_key_is_logged_neither_in_messages_nor_fields_nor_tracebacks(
+    form: Literal["text", "json"], key: str
+) -> None:
+    error = ValueError(f"the header was {key}")
+    values = {"msg": f"refused: {key}!", "exc_info": (ValueError, error, None), "cause": f"{key} is wrong"}
+    line = formatter(LogEntry(format=form)).format(logging.makeLogRecord(values))
+    assert key.rsplit(maxsplit=1)[-1] not in line
+    assert line.count("[secret]") == 3
+    assert form == "text" or json.loads(line)["message"] == "refused: [secret]!"
+
+
+@pytest.mark.parametrize(
+    "text", ["Bearer authentication failed", "a task-force-of-many", "sk-learn", "run-0123456789abcdef"]
+)
+def test_words_that_only_resemble_a_key_are_logged(text: str) -> None:
+    assert text in formatter(LogEntry()).format(logging.makeLogRecord({"msg": text}))
 
 
 def _stream_of(handler: logging.Handler) -> object:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rl_conductor.models.redaction import REDACTED
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.settings import LogEntry
 from rl_conductor_server.store import StoreUnavailableError
@@ -35,6 +36,10 @@ PATH_CHARS = "/:@-._~!$&'()*+,;="
 """Characters that a path may have unencoded, by RFC 3986."""
 PLAIN = re.compile("[!#-<>-~]+")
 """Values that need no quotes in the text format: printable ASCII without blanks, quotes and equals signs."""
+KEY_LIKE = re.compile(
+    r"\b(?:[Bb]earer +(?=\S*\d)[\w.~+/*=-]{8,}|sk-[\w.*-]{8,}|(?:rlc_|gsk_|hf_|xai-|AIza|AKIA)(?=[\w-]*\d)[\w*-]{16,})"
+)
+"""Bearer tokens, and keys of vendors, of AWS and of this server, as a whole or in part."""
 
 
 _is_private: ContextVar[bool] = ContextVar("conductor_private_log", default=False)
@@ -73,16 +78,24 @@ def configure_logging(entry: LogEntry) -> None:
 def formatter(entry: LogEntry) -> logging.Formatter:
     """Returns the formatter of the settings' format."""
     if entry.format == "text":
-        return _TextFormatter()
+        return _TextFormatter("%(asctime)s %(levelname)s %(message)s")
     names = {"levelname": "level", "name": "logger"}
-    return JsonFormatter("{message}{levelname}{name}", style="{", timestamp="time", rename_fields=names)
+    return _JsonFormatter("{message}{levelname}{name}", style="{", timestamp="time", rename_fields=names)
 
 
-class _TextFormatter(logging.Formatter):
+class _WithoutKeys(logging.Formatter):
+    """Replaces what looks like a key in lines and tracebacks: errors of any library may quote one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return KEY_LIKE.sub(REDACTED, super().format(record))
+
+
+class _JsonFormatter(_WithoutKeys, JsonFormatter):
+    """A JSON object for each line."""
+
+
+class _TextFormatter(_WithoutKeys):
     """Appends the fields of a line as `name=value`; text of models and clients can't forge a line or a field."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the base class's name
         fields = ((name, getattr(record, name, None)) for name in TEXT_FIELDS)
