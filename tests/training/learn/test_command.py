@@ -94,6 +94,8 @@ def test_the_estimate_spends_nothing(folder: Path) -> None:
     output = run(folder, "--estimate")
     assert not (folder / "learned").exists()
     assert "expected: about" in output
+    assert "no cap is set" in output
+    assert "never more than $0.01, 2 minutes" in run(folder, "--estimate", "--usd", "0.01", "--minutes", "2")
 
 
 def test_the_estimate_includes_the_search_for_instructions(folder: Path) -> None:

@@ -23,7 +23,6 @@ from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSetting
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learn import PILOT, _LearnRun
-from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question
 from training.learn import skills
@@ -358,21 +357,6 @@ async def test_a_failing_scorer_is_named_with_its_question(tmp_path: Path) -> No
     task = replace(build_task(), scorer=fail)
     with pytest.raises(ConfigError, match=r"the scorer of 'skills' failed on question '\w+-\d+': ValueError: oops"):
         await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
-
-
-async def test_the_estimate_includes_the_judge(tmp_path: Path) -> None:
-    task = build_task()
-    judged = tuple(sample.model_copy(update={"details": {"judge": "openai:gpt-4o"}}) for sample in task.samples)
-    estimates: list[CostEstimate] = []
-    for questions in (task, replace(task, samples=judged)):
-        await learn(
-            questions, build_pool(), planner=build_planner(), out=tmp_path / "out", on_estimate=estimates.append
-        )
-    plain, with_judge = estimates
-    assert with_judge.calls > plain.calls * 1.5
-    assert with_judge.usd is not None
-    assert plain.usd is not None
-    assert with_judge.usd > plain.usd * 2
 
 
 def judged_task(folder: Path, price: Price | None) -> Task:

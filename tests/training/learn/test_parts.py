@@ -13,7 +13,6 @@ from rl_conductor import ConfigError, Step, Workflow
 from rl_conductor.scoring import Score, wrong
 from rl_conductor_training.bench.statistics import Difference, estimate, mean_difference
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task
-from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
 from rl_conductor_training.learn.gate import measure_room
 from rl_conductor_training.learn.prove import SystemRows, compare, recommend, summarize_system
@@ -31,7 +30,7 @@ from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import template
 from rl_conductor_training.tasks.scorers.text import exact
-from training.learn.skills import build_pool, build_task
+from training.learn.skills import build_task
 
 A, B, C = single_workers(["a", "b", "c"])
 
@@ -373,15 +372,6 @@ def test_the_prompted_planner_is_recommended_where_it_is_shown_to_be_better() ->
 
 
 # --------------------------------------------------------------------------------------- the rest
-
-
-def test_the_estimate_counts_calls_tokens_and_dollars(tmp_path: Path) -> None:
-    data = split(tmp_path)
-    short = estimate_cost(data, build_pool(), max_steps=1, seed=0, concurrency=4)
-    longer = estimate_cost(data, build_pool(), max_steps=3, seed=0, concurrency=4)
-    assert longer.calls > short.calls > 50
-    assert short.usd is not None
-    assert short.usd > 0
 
 
 def test_a_file_that_is_no_experience_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rl_conductor_training.learn.search.plan import (
 from rl_conductor_training.spending import CostEstimate
 
 WORKERS = ("a", "b", "c")
-STEP = Cost(usd=0.001, tokens=100, seconds=1)
+STEP = Cost(usd=0.001, tokens=100, calls=1, seconds=1)
 COSTS = CallCosts(dict.fromkeys(WORKERS, STEP), planner=STEP * 5)
 SIZES = SearchSizes(
     build_candidates(dict.fromkeys(WORKERS, ""), [], max_steps=3, seed=0),
@@ -47,7 +47,7 @@ def test_without_caps_everything_is_searched() -> None:
     assert plan.needed == plan.thorough
 
 
-@pytest.mark.parametrize("cap", ["usd", "tokens", "seconds"])
+@pytest.mark.parametrize("cap", ["usd", "tokens", "calls", "seconds"])
 def test_a_tighter_cap_gives_a_smaller_search_that_still_fits(cap: str) -> None:
     whole = getattr(search(Limits()).needed, cap)
     sizes = []
@@ -120,7 +120,7 @@ def test_learners_that_train_get_time_before_the_proof() -> None:
 def test_a_fast_exploration_allows_a_larger_plan() -> None:
     limits = Limits(seconds=900)
     fast = COSTS.faster(0.7)
-    assert (fast.workers["a"], fast.planner.seconds) == (Cost(usd=0.001, tokens=100, seconds=0.7), 3.5)
+    assert (fast.workers["a"], fast.planner.seconds) == (STEP.model_copy(update={"seconds": 0.7}), 3.5)
     assert search(limits, fast).needed.tokens > search(limits).needed.tokens
     assert (COSTS.faster(0).workers["a"].seconds, COSTS.faster(2)) == (0.5, COSTS)
 

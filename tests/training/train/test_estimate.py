@@ -10,9 +10,14 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Card, Price
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.spending import DEFAULT_SECONDS, PROMPT_TOKENS, REPLY_TOKENS, check_prices
+from rl_conductor_training.spending import DEFAULT_SECONDS, PROMPT_TOKENS, check_prices
 from rl_conductor_training.train.config import TrainConfig
-from rl_conductor_training.train.estimate import count_validation_plans, estimate_training, project_training
+from rl_conductor_training.train.estimate import (
+    REPLY_TOKENS,
+    count_validation_plans,
+    estimate_training,
+    project_training,
+)
 
 BASE: dict[str, Any] = {
     "model": "m",

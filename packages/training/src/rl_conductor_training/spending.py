@@ -12,7 +12,6 @@ from decimal import Decimal
 from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.worker import Worker
 from rl_conductor.scoring import Sample
 from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Dollars, Value
@@ -21,8 +20,6 @@ from rl_conductor.workflow.limits import Limits
 CHARS_PER_TOKEN = 4
 PROMPT_TOKENS = 100
 """Tokens of a worker's prompt besides the question and earlier replies."""
-REPLY_TOKENS = 200
-"""Expected tokens of a reply."""
 DEFAULT_SECONDS = 3.0
 """Expected seconds of a call to a worker whose card states no latency."""
 USD_DIGITS = 9
@@ -32,7 +29,7 @@ NESTING = 10
 
 
 class CostEstimate(Value):
-    """The expected cost of a run. It is rough: real replies may be several times longer or shorter."""
+    """The expected cost of a run. It is rough: real replies may be longer or shorter."""
 
     calls: int
     tokens: int
@@ -40,27 +37,23 @@ class CostEstimate(Value):
     """US dollars; `None` if the price of a worker is unknown."""
     minutes: float
 
-
-def mean_price(pool: WorkerPool, input_tokens: int) -> Decimal | None:
-    """Computes the mean price in US dollars of a call with this input; `None` if a worker has no price."""
-    prices = [_price(worker, input_tokens) for worker in pool.values()]
-    return None if None in prices else sum(filter(None, prices), Decimal(0)) / len(prices)
-
-
-def mean_latency(pool: WorkerPool) -> float:
-    """Computes the mean seconds of a call."""
-    seconds = [worker.card.latency or DEFAULT_SECONDS for worker in pool.values()]
-    return sum(seconds) / len(seconds)
+    def within(self, limits: Limits) -> CostEstimate:
+        """Returns the part of the cost that the caps allow: that of a run which the tightest one keeps smaller."""
+        caps = (limits.calls, limits.tokens, limits.usd, limits.seconds)
+        amounts = (self.calls, self.tokens, self.usd, self.minutes * 60)
+        ratios = (float(cap) / float(amount) for cap, amount in zip(caps, amounts, strict=True) if cap and amount)
+        share = min([1.0, *ratios])
+        return CostEstimate(
+            calls=int(self.calls * share),
+            tokens=int(self.tokens * share),
+            usd=None if self.usd is None else self.usd * Decimal(str(share)),
+            minutes=self.minutes * share,
+        )
 
 
 def mean_question_tokens(samples: Sequence[Sample]) -> int:
     """Estimates the mean tokens of a question."""
     return sum(len(sample.question) for sample in samples) // max(len(samples), 1) // CHARS_PER_TOKEN
-
-
-def _price(worker: Worker, input_tokens: int) -> Decimal | None:
-    price = worker.card.price
-    return None if price is None else price.max_cost(input_tokens=input_tokens, output_tokens=REPLY_TOKENS)
 
 
 def check_prices(pool: WorkerPool, limits: Limits) -> None:

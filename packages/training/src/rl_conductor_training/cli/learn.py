@@ -172,7 +172,7 @@ def learn(
             out=unused if estimate_only and not out.exists() else out,
             budget=limits,
             settings=_settings(seed, concurrency, **learners),
-            on_estimate=partial(_show_estimate, is_all=estimate_only),
+            on_estimate=partial(_show_estimate, limits=limits, is_all=estimate_only),
             on_progress=progress.update,
         )
         record = asyncio.run(running)
@@ -200,8 +200,8 @@ def _settings(
     return replace(settings, learners=tuple(learners))
 
 
-def _show_estimate(estimate: CostEstimate, *, is_all: bool) -> None:
-    console.note(console.stderr(), _format_estimate(estimate))
+def _show_estimate(estimate: CostEstimate, *, limits: Limits, is_all: bool) -> None:
+    console.note(console.stderr(), _format_estimate(estimate, limits))
     if is_all:
         raise typer.Exit
 
@@ -216,11 +216,15 @@ def _fetch_weights(pool: Path) -> None:
     fetch(dict.fromkeys(names))
 
 
-def _format_estimate(estimate: CostEstimate) -> str:
+def _format_estimate(estimate: CostEstimate, limits: Limits) -> str:
+    from rl_conductor_training.learn.estimate import REPLY_TOKENS  # noqa: PLC0415
+    from rl_conductor_training.learn.report import describe_caps  # noqa: PLC0415
+
+    caps = describe_caps(limits)
     usd = "an unknown amount (a price is unknown)" if estimate.usd is None else dollars(estimate.usd)
     return (
         f"expected: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, {estimate.minutes:.0f} minutes; "
-        "rough, for a thorough search; tighter caps get a smaller one"
+        f"rough, with replies of {REPLY_TOKENS} tokens; {f'never more than {caps}' if caps else 'no cap is set'}"
     )
 
 

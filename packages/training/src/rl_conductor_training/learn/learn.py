@@ -20,7 +20,7 @@ from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.data import split_task
-from rl_conductor_training.learn.estimate import add_search, estimate_cost
+from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
@@ -44,6 +44,7 @@ from rl_conductor_training.learn.search.explore import (
     shuffled,
 )
 from rl_conductor_training.learn.search.plan import (
+    CAP_NAMES,
     SearchPlan,
     SearchSizes,
     caps_too_low,
@@ -111,7 +112,7 @@ async def learn(
             that can plan.
         settings: the seed, the concurrency and the learners.
         production: returns rated production runs of the pool on questions of the task; see `learn_from_runs`.
-        on_estimate: called with the expected cost before anything is spent.
+        on_estimate: called with the expected cost, which is within the caps, before anything is spent.
         on_progress: called as stages begin and rows arrive.
 
     Raises:
@@ -124,7 +125,7 @@ async def learn(
         rated = production(workspace.conductor.pool)
         settings, limits = settings or LearnSettings(), budget or Limits()
         run = _LearnRun(task, heldout, workspace, limits, settings, on_progress, rated)
-        on_estimate(run.estimate)
+        on_estimate(run.estimate.within(limits))
         try:
             return await run.run()
         finally:
@@ -178,16 +179,9 @@ class _LearnRun:
             on_status=lambda status: self._report(f"{self.stage}: {status}"),
         )
         add_production_rows(self.runner, self.rated)
-        self.estimate = estimate_cost(
-            self.data,
-            conductor.pool,
-            max_steps=self.settings.max_steps,
-            seed=self.settings.seed,
-            concurrency=self.settings.concurrency,
-        )
         self.learners = [create() for create in self.settings.learners]
         self.needs = SearchNeeds.of(self.learners)
-        self.estimate = add_search(self.estimate, *self.needs)
+        self.estimate = estimate_cost(self.data, conductor, self.settings, self.needs)
 
     async def run(self) -> LearnRecord:
         """Runs all stages and writes the folder."""
@@ -222,7 +216,7 @@ class _LearnRun:
         workers = find_working(descriptions(self.workspace.conductor.pool), rows)
         self.singles = single_workers([*workers])
         self._begin("asking the planner for proposals", PROPOSING)
-        is_capped = any((self.limits.usd, self.limits.tokens, self.limits.seconds))
+        is_capped = any(getattr(self.limits, name) for name in CAP_NAMES)
         proposals = await propose(self.runner, self.order, PILOT_PROPOSALS if is_capped else PROPOSALS)
         costs = measure_costs(rows, proposals.calls, parallelism=parallelism)
         proposed = [*liked_workflows(self.rated, self.order), *proposals.plans]

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from rl_conductor._internal.formatting import dollars, seconds
 from rl_conductor._internal.io import write_text
+from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.report import Table
 from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary
 
@@ -105,23 +106,28 @@ def feedback_table(shapes: Sequence[ShapeSummary]) -> Table:
 def run_table(record: LearnRecord) -> Table:
     """Builds the table of settings and spending."""
     parts = ", ".join(f"{count} {part}" for part, count in record.questions.items())
-    limits = record.limits
-    caps = [
-        *([f"${limits.usd}"] if limits.usd is not None else []),
-        *([f"{limits.tokens:,} tokens"] if limits.tokens is not None else []),
-        *([f"{limits.seconds / 60:g} minutes"] if limits.seconds is not None else []),
-    ]
     return Table(
         ("", ""),
         (
             ("questions", f"{parts} (in {record.groups} groups, seed {record.seed})"),
             ("workflows tried", f"{record.candidates}, and {record.proposals} plans of the planner"),
-            ("caps", ", ".join(caps) or "none"),
+            ("caps", describe_caps(record.limits) or "none"),
             ("spent", f"{dollars(record.usd)}, {record.tokens:,} tokens, {record.calls:,} calls"),
             ("wall time", f"{record.seconds / 60:.1f} minutes (of the last process)"),
             ("version", record.package),
         ),
     )
+
+
+def describe_caps(limits: Limits) -> str:
+    """Lists the caps; without any, the text is empty."""
+    caps = (
+        *([f"${limits.usd}"] if limits.usd is not None else []),
+        *([f"{limits.tokens:,} tokens"] if limits.tokens is not None else []),
+        *([f"{limits.calls:,} calls"] if limits.calls is not None else []),
+        *([f"{limits.seconds / 60:g} minutes"] if limits.seconds is not None else []),
+    )
+    return ", ".join(caps)
 
 
 def write_report(record: LearnRecord, path: Path) -> None:

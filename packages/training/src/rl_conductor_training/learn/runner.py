@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import ceil
 
 from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget
 from rl_conductor.calls.scope import call_scope
@@ -75,8 +76,9 @@ class SharedBudget:
         limits = self.limits
         usd = None if limits.usd is None else round(limits.usd * Decimal(str(share)), SHARE_DIGITS)
         tokens = None if limits.tokens is None else int(limits.tokens * share)
+        calls = None if limits.calls is None else ceil(limits.calls * share)
         seconds = None if limits.seconds is None else limits.seconds * share
-        stage = Budget(Limits(usd=usd, tokens=tokens, seconds=seconds, depth=NESTING), parent=self.total)
+        stage = Budget(Limits(usd=usd, tokens=tokens, calls=calls, seconds=seconds, depth=NESTING), parent=self.total)
         stage.charge(self.total.spent)
         stage.deadline = None if seconds is None else self.started + seconds
         return stage
@@ -90,7 +92,7 @@ class SharedBudget:
     def spending(self) -> Cost:
         """Spending of all stages."""
         amounts = self.total.spent
-        return Cost(usd=float(amounts.usd), tokens=amounts.tokens, seconds=self.elapsed)
+        return Cost(usd=float(amounts.usd), tokens=amounts.tokens, calls=amounts.calls, seconds=self.elapsed)
 
 
 @dataclass

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
 from rl_conductor.scoring import Sample
 from rl_conductor_training.spending import (
+    DEFAULT_SECONDS,
     PROMPT_TOKENS,
-    REPLY_TOKENS,
     CostEstimate,
-    mean_latency,
-    mean_price,
     mean_question_tokens,
 )
 from rl_conductor_training.train.config import TrainConfig
+
+REPLY_TOKENS = 200
+"""Expected tokens of a reply."""
 
 
 def estimate_training(
@@ -37,9 +39,9 @@ def estimate_training(
     calls = round(plans * steps_per_plan)
     earlier_replies = (steps_per_plan - 1) / 2
     input_tokens = PROMPT_TOKENS + mean_question_tokens(samples) + round(REPLY_TOKENS * earlier_replies)
-    price = mean_price(pool, input_tokens)
+    price = _mean_price(pool, input_tokens)
     # Plans run at the same time, the steps of a plan mostly one after the other.
-    seconds = calls * mean_latency(pool) / min(config.concurrency, config.plans_per_step)
+    seconds = calls * _mean_latency(pool) / min(config.concurrency, config.plans_per_step)
     return CostEstimate(
         calls=calls,
         tokens=calls * (input_tokens + REPLY_TOKENS),
@@ -71,3 +73,20 @@ def project_training(config: TrainConfig, steps: Sequence[Mapping[str, float]]) 
         usd=Decimal(str(round(means["usd"] * config.grpo.steps, 6))),
         minutes=means["step_time"] * config.grpo.steps / 60,
     )
+
+
+def _mean_price(pool: WorkerPool, input_tokens: int) -> Decimal | None:
+    """Computes the mean price in US dollars of a call with this input; `None` if a worker has no price."""
+    prices = [_price(worker, input_tokens) for worker in pool.values()]
+    return None if None in prices else sum(filter(None, prices), Decimal(0)) / len(prices)
+
+
+def _mean_latency(pool: WorkerPool) -> float:
+    """Computes the mean seconds of a call."""
+    seconds = [worker.card.latency or DEFAULT_SECONDS for worker in pool.values()]
+    return sum(seconds) / len(seconds)
+
+
+def _price(worker: Worker, input_tokens: int) -> Decimal | None:
+    price = worker.card.price
+    return None if price is None else price.max_cost(input_tokens=input_tokens, output_tokens=REPLY_TOKENS)

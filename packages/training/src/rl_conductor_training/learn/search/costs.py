@@ -19,26 +19,27 @@ MIN_RATIO = 0.5
 
 
 class Cost(Value):
-    """Dollars, tokens and seconds of wall time."""
+    """Dollars, tokens, calls and seconds of wall time, under the names of their caps."""
 
     usd: float = 0.0
     tokens: float = 0.0
+    calls: float = 0.0
     seconds: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(usd=self.usd + other.usd, tokens=self.tokens + other.tokens, seconds=self.seconds + other.seconds)
+        return Cost(**{name: amount + getattr(other, name) for name, amount in self})
 
     def __mul__(self, factor: float) -> Cost:
-        return Cost(usd=self.usd * factor, tokens=self.tokens * factor, seconds=self.seconds * factor)
+        return Cost(**{name: amount * factor for name, amount in self})
 
     def share(self, limits: Limits) -> float:
         """Returns the largest share of a cap that this cost takes; 0 without caps."""
         return max(self._shares(limits).values(), default=0.0)
 
-    def tightest_cap(self, limits: Limits) -> str | None:
-        """Returns the name of the cap of which this cost takes the largest share; `None` without caps."""
+    def tightest_cap(self, limits: Limits) -> str:
+        """Returns the name of the cap of which this cost takes the largest share; there is at least one."""
         shares = self._shares(limits)
-        return max(shares, key=lambda name: shares[name], default=None)
+        return max(shares, key=lambda name: shares[name])
 
     def _shares(self, limits: Limits) -> dict[str, float]:
         return {name: amount / float(cap) for name, amount in self if (cap := getattr(limits, name))}
@@ -126,7 +127,8 @@ def measure_costs(
 
 
 def _row_cost(row: ExperienceRow) -> Cost:
-    return Cost(usd=float(row.spending.usd), tokens=row.spending.tokens, seconds=row.seconds)
+    spending = row.spending
+    return Cost(usd=float(spending.usd), tokens=spending.tokens, calls=spending.calls, seconds=row.seconds)
 
 
 def _plan_cost(calls: Sequence[Call]) -> Cost:
@@ -134,6 +136,7 @@ def _plan_cost(calls: Sequence[Call]) -> Cost:
     return Cost(
         usd=float(sum((usage.cost for usage in usages), Decimal(0))),
         tokens=sum(usage.total_tokens for usage in usages),
+        calls=sum(usage.calls for usage in usages),
         seconds=sum(call.seconds + call.usage.cached_seconds for call in calls),
     )
 

@@ -41,7 +41,7 @@ STEPS_PER_WORKFLOW = 1.6
 """Expected number of a selected workflow's steps that it shares with no other one."""
 
 
-CAP_NAMES = {"usd": "the dollars", "tokens": "the tokens", "seconds": "the time"}
+CAP_NAMES = {"usd": "the dollars", "tokens": "the tokens", "calls": "the calls", "seconds": "the time"}
 
 
 class SearchLevel(NamedTuple):
@@ -197,23 +197,23 @@ def describe_need(thorough: Cost, estimate: CostEstimate, limits: Limits) -> str
     parts = [
         *([f"${needed.usd:.2g}"] if limits.usd is not None else []),
         *([f"{needed.tokens:,.0f} tokens"] if limits.tokens is not None else []),
+        *([f"{needed.calls:,.0f} calls"] if limits.calls is not None else []),
         *([f"{ceil(needed.seconds / 60)} minutes"] if limits.seconds is not None else []),
     ]
     return f"a thorough one takes about {' and '.join(parts)}, or more"
 
 
 def _needed(thorough: Cost, estimate: CostEstimate) -> Cost:
-    guess = Cost(usd=float(estimate.usd or 0), tokens=estimate.tokens, seconds=estimate.minutes * 60)
-    return thorough if thorough.tokens else guess
+    if thorough.tokens:
+        return thorough
+    usd, seconds = float(estimate.usd or 0), estimate.minutes * 60
+    return Cost(usd=usd, tokens=estimate.tokens, calls=estimate.calls, seconds=seconds)
 
 
 def caps_too_low(purpose: str, thorough: Cost, estimate: CostEstimate, limits: Limits, spending: Cost) -> LimitError:
     """Builds the error of caps that did not suffice for `purpose`; it names the one that ran out."""
     need = describe_need(thorough, estimate, limits)
     limit = spending.tightest_cap(limits)
-    if limit is None:
-        message = f"the cap on calls is too low {purpose}; a thorough search makes about {estimate.calls:,}"
-        return LimitError(message, limit="calls", needed=estimate.calls, remaining=0)
     return LimitError(
         f"the caps are too low {purpose}: {CAP_NAMES[limit]} ran out; {need}: raise the caps and run the same command "
         "again",

@@ -1,0 +1,123 @@
+"""The estimate of a learning run, and what the run then spends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from rl_conductor import Conductor, Limits, ScriptedModel, WorkerPool
+from rl_conductor.scoring import Sample, Score
+from rl_conductor.types import Price, Request, prompt_in
+from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
+from rl_conductor_training.learn.data import split_task
+from rl_conductor_training.learn.estimate import REPLY_TOKENS, estimate_cost
+from rl_conductor_training.learn.learners.base import SearchNeeds
+from rl_conductor_training.spending import CostEstimate
+from rl_conductor_training.tasks import Task
+from training.learn import skills
+from training.learn.skills import build_planner, build_pool, build_task
+
+ESTIMATE = CostEstimate(calls=100, tokens=20_000, usd=Decimal("0.5"), minutes=4.0)
+
+
+def explaining(skill: Callable[[Request], str]) -> Callable[[Request], str]:
+    """Makes a worker explain its answer, each time in other words."""
+
+    def reply(request: Request) -> str:
+        digest = sha256(prompt_in(request.messages).encode()).hexdigest()
+        words = " ".join(f"{digest[number % 50 :][:5]}{number}" for number in range(REPLY_TOKENS))
+        return f"{words}\n{skill(request)}"
+
+    return reply
+
+
+def build_explaining_pool(*names: str) -> WorkerPool:
+    price = Price(input=1, output=4)
+    models = {name: ScriptedModel(explaining(getattr(skills, name)), name=name, price=price) for name in names}
+    return WorkerPool(models)
+
+
+def explained_task(kinds: str) -> Task:
+    async def score_last_line(sample: Sample, text: str) -> Score:
+        answer = text.splitlines()[-1]
+        return Score(value=float(answer == sample.answer), answer=answer)
+
+    return replace(build_task(kinds), scorer=score_last_line)
+
+
+async def learn_with_estimate(
+    folder: Path, task: Task, pool: WorkerPool, budget: Limits | None = None
+) -> tuple[LearnRecord, CostEstimate]:
+    estimates: list[CostEstimate] = []
+    record = await learn(task, pool, planner=build_planner(), out=folder, budget=budget, on_estimate=estimates.append)
+    return record, estimates[0]
+
+
+@pytest.mark.parametrize("kinds", ["direction chain", "chain"])
+@pytest.mark.parametrize("names", [("atlas", "speller"), ("atlas", "speller", "pointer")])
+async def test_the_spending_is_between_half_and_twice_the_estimate(
+    tmp_path: Path, kinds: str, names: tuple[str, ...]
+) -> None:
+    record, estimate = await learn_with_estimate(tmp_path, explained_task(kinds), build_explaining_pool(*names))
+    assert estimate.usd is not None
+    assert 0.5 <= record.calls / estimate.calls <= 2
+    assert 0.5 <= record.tokens / estimate.tokens <= 2
+    assert 0.5 <= record.usd / estimate.usd <= 2
+
+
+async def test_neither_the_estimate_nor_the_spending_is_above_a_cap(tmp_path: Path) -> None:
+    cap = Decimal("0.12")
+    task, pool = explained_task("direction chain"), build_explaining_pool("atlas", "speller", "pointer")
+    record, estimate = await learn_with_estimate(tmp_path, task, pool, Limits(usd=cap))
+    assert estimate.usd is not None
+    assert estimate.usd <= cap
+    assert record.usd <= cap
+    assert record.usd >= estimate.usd / 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "share"),
+    [
+        (Limits(), 1),
+        (Limits(calls=200, usd=1), 1),
+        (Limits(calls=50, usd=1), 0.5),
+        (Limits(tokens=5_000, calls=50), 0.25),
+        (Limits(seconds=24), 0.1),
+    ],
+)
+def test_the_tightest_cap_makes_the_estimate_smaller(limits: Limits, share: float) -> None:
+    within = ESTIMATE.within(limits)
+    assert (within.calls, within.tokens, within.minutes) == (100 * share, 20_000 * share, 4 * share)
+    assert within.usd == Decimal("0.5") * Decimal(str(share))
+    assert ESTIMATE.model_copy(update={"usd": None}).within(limits).usd is None
+
+
+def test_more_steps_cost_more_and_an_unknown_price_makes_the_dollars_unknown(tmp_path: Path) -> None:
+    data = split_task(build_task(), seed=0, opening_file=tmp_path / "heldout.json")
+    conductor = Conductor(build_planner(), build_pool())
+    short, longer = (estimate_cost(data, conductor, LearnSettings(max_steps=n), SearchNeeds()) for n in (1, 3))
+    assert longer.calls > short.calls > 50
+    assert longer.usd is not None
+    assert longer.usd > 0
+    unpriced = conductor.replaced(pool=WorkerPool({"free": ScriptedModel("?", price=None)}))
+    assert estimate_cost(data, unpriced, LearnSettings(), SearchNeeds()).usd is None
+
+
+async def test_the_estimate_includes_the_judge(tmp_path: Path) -> None:
+    task = build_task()
+    judged = tuple(sample.model_copy(update={"details": {"judge": "openai:gpt-4o"}}) for sample in task.samples)
+    estimates: list[CostEstimate] = []
+    for questions in (task, replace(task, samples=judged)):
+        await learn(
+            questions, build_pool(), planner=build_planner(), out=tmp_path / "out", on_estimate=estimates.append
+        )
+    plain, with_judge = estimates
+    assert with_judge.calls > plain.calls * 1.5
+    assert with_judge.usd is not None
+    assert plain.usd is not None
+    assert with_judge.usd > plain.usd * 2
