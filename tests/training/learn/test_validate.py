@@ -17,7 +17,7 @@ from rl_conductor_training.learn.learners.linear import LinearSelector
 from training.learn.skills import build_planner, build_pool, build_task
 
 
-class Constant:
+class Constant(Learner):
     """A learner that always selects the same worker."""
 
     def __init__(self, name: str, worker: str) -> None:

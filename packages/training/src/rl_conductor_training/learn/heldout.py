@@ -10,10 +10,10 @@ from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
 from rl_conductor_training.learn.learners.base import Learner, Lessons
+from rl_conductor_training.learn.learners.prompted import PromptedPlanner
 from rl_conductor_training.learn.prove import (
     BASELINES,
     ORACLE,
-    PROMPTED,
     SystemRows,
     common_samples,
     compare,
@@ -42,13 +42,11 @@ async def prove(
         notes: receives a remark for each system that the budget ended early; such a system is left out.
     """
     samples = data.heldout.task.samples
-    ordered = sorted(learners, key=lambda learner: learner.name not in BASELINES)
+    baselines = [learner for learner in learners if learner.name in BASELINES]
+    others = [learner for learner in learners if learner.name not in BASELINES]
+    ordered = [*baselines, PromptedPlanner(runner.conductor), *others]
+    systems = [await _run_system(runner, learner, samples) for learner in ordered]
     workflows = list(dict.fromkeys([*lessons.singles, *lessons.workflows]))
-    systems = [await _run_system(runner, learner, samples) for learner in ordered if learner.name in BASELINES]
-    prompted = await runner.run_conductor(samples, PROMPTED, runner.conductor)
-    description = f"plans of {runner.conductor.planner.model.name}"
-    systems.append(SystemRows(PROMPTED, description, _by_sample(prompted), planner_calls=True))
-    systems += [await _run_system(runner, learner, samples) for learner in ordered if learner.name not in BASELINES]
     # Question by question, so that a spent budget leaves complete questions.
     await runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
     oracle = _oracle(score_table(runner, samples), workflows)
@@ -89,7 +87,7 @@ async def _run_system(runner: Runner, learner: Learner, samples: Sequence[Sample
     rows = await run_learner(runner, learner, samples)
     selector = learner.apply(runner.conductor).config.selector
     if selector is None:
-        return SystemRows(learner.name, getattr(learner, "description", "planner"), rows, planner_calls=True)
+        return SystemRows(learner.name, learner.description, rows, planner_calls=True)
     if len(selector.workflows) == 1:
         return SystemRows(learner.name, describe(selector.workflows[0]), rows)
     names = dict.fromkeys(describe(_select(selector, sample)) for sample in samples)

@@ -23,6 +23,7 @@ from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.domain.training import has_chains, task_domain
 from rl_conductor_training.learn.experience import fingerprint_workers
 from rl_conductor_training.learn.learners.base import Learner
+from rl_conductor_training.learn.learners.prompted import PromptedPlanner
 from rl_conductor_training.learn.record import LearnRecord
 from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import add_call_seconds
@@ -60,9 +61,9 @@ class Workspace:
 
         Learned workflows of several steps and trained planners get the domain of the task's questions.
         """
-        learner = next((learner for learner in learners if learner.name == record.recommended), None)
-        conductor = self.conductor if learner is None else learner.apply(self.conductor)
-        weights = getattr(learner, "planner_entry", None)
+        by_name = {learner.name: learner for learner in learners}
+        learner = by_name.get(record.recommended) or PromptedPlanner(self.conductor)
+        conductor, weights = learner.apply(self.conductor), learner.planner_entry
         selector = conductor.config.selector
         domain = None
         if weights is not None or (selector is not None and has_chains(selector)):
@@ -74,10 +75,10 @@ class Workspace:
             planner=conductor.planner,
             selector=selector and selector.model_copy(update={"domain": domain}),
             pool_file=self.pool_file,
-            instructions=getattr(learner, "instructions", ""),
-            descriptions=getattr(learner, "descriptions", {}),
+            instructions=learner.instructions,
+            descriptions=learner.descriptions,
             weights=weights,
-            domain=weights and domain,
+            domain=domain if weights else None,
             questions={hash_question(sample.question) for sample in (*data.train.samples, *data.validation.samples)},
         )
         write_value(self.folder / "record.json", record)

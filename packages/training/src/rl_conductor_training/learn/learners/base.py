@@ -1,12 +1,14 @@
-"""`Learner`: the protocol of two methods, and the lessons that every learner gets."""
+"""`Learner`: the base class of two methods, and the lessons that every learner gets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from rl_conductor.conductor import Conductor
+from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.scoring import Sample
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ScoreTable
@@ -25,27 +27,40 @@ class Lessons:
     """The workflows of single workers."""
 
 
-class Learner(Protocol):
+class Learner(ABC):
     """Learns from experience, and changes a conductor accordingly."""
 
     name: str
+    description: str = "planner"
+    """What plans, for the table of the proof."""
+    instructions: str = ""
+    """Instructions that the folder stores, which follow the planner's own."""
+    descriptions: Mapping[str, str] | None = None
+    """Descriptions of workers that the folder stores, as far as they were changed."""
+    planner_entry: PlannerEntry | None = None
+    """A trained planner as the folder stores it."""
 
+    @abstractmethod
     def fit(self, lessons: Lessons) -> None:
         """Learns from the scores."""
 
+    @abstractmethod
     def apply(self, conductor: Conductor) -> Conductor:
-        """Returns a copy of `conductor` that plans as learned; its `selector` and `planner` are saved in the folder."""
+        """Returns a copy of `conductor` that plans as learned; the folder stores its `selector` and examples."""
 
 
-@runtime_checkable
-class SearchingLearner(Protocol):
+class SearchingLearner(Learner):
     """A learner that runs conductors of its own within the budget, before the held-out questions are opened."""
 
-    max_runs: int
+    max_runs: int = 0
     """Maximum number of runs with a planner, for the estimate."""
-    training_seconds: float
+    training_seconds: float = 0.0
     """Expected seconds of work without any call, such as training, for the estimate."""
 
+    def fit(self, lessons: Lessons) -> None:
+        """Does nothing: `search` learns."""
+
+    @abstractmethod
     async def search(self, runner: Runner, train: Sequence[Sample], validation: Sequence[Sample]) -> None:
         """Learns from runs on training questions, and selects by runs on validation questions."""
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.workflow.example import PlanExample
-from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.learners.base import Learner, Lessons
 
 
-class NearestExamples:
+class NearestExamples(Learner):
     """Gives the planner the cheapest right plan of each question; its prompt shows those of the nearest questions."""
 
     name = "examples"

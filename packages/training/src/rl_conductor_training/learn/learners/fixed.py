@@ -6,10 +6,10 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.gate import best_workflow
-from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.learners.base import Learner, Lessons
 
 
-class FixedWorkflow:
+class FixedWorkflow(Learner):
     """Selects the workflow with the most right answers."""
 
     name = "best fixed"

@@ -24,7 +24,7 @@ from rl_conductor.models import Model, model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.scoring import Sample
 from rl_conductor.trace.trace import Call
-from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.learners.base import SearchingLearner
 from rl_conductor_training.learn.learners.reflection import PLANNER, Candidate, RunReport, rewrite_text
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.workspace import REPLIES_FILE
@@ -48,7 +48,7 @@ WORKER = "card of "
 """Prefix of the components that are cards."""
 
 
-class EvolvedInstructions:
+class EvolvedInstructions(SearchingLearner):
     """Gives the planner the instructions and cards that answered the most validation questions.
 
     Nothing is changed unless they answered more of them than the original ones.
@@ -56,7 +56,6 @@ class EvolvedInstructions:
 
     name = "instructions"
     description = "planner with evolved instructions and cards"
-    training_seconds = 0.0
 
     def __init__(self, *, reflection_model: Model | str | None = None, max_runs: int = MAX_RUNS, seed: int = 0) -> None:
         """Creates the learner.
@@ -73,13 +72,7 @@ class EvolvedInstructions:
         self.reflection_model = model(reflection_model) if isinstance(reflection_model, str) else reflection_model
         self.max_runs = max_runs
         self.seed = seed
-        self.instructions = ""
-        """The evolved instructions, which follow the planner's own."""
         self.descriptions: dict[str, str] = {}
-        """The evolved card of each worker, as far as it was changed."""
-
-    def fit(self, lessons: Lessons) -> None:
-        """Does nothing: `search` learns."""
 
     async def search(self, runner: Runner, train: Sequence[Sample], validation: Sequence[Sample]) -> None:
         """Evolves the texts within the runner's budget."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rl_conductor.conductor import Conductor
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor_training.bench.selector_training import train_selector
-from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.learners.base import Learner, Lessons
 
 
-class LinearSelector:
+class LinearSelector(Learner):
     """Learns which workflow answers which kind of question."""
 
     name = "linear"

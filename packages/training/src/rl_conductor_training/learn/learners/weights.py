@@ -24,7 +24,7 @@ from rl_conductor.scoring import Sample
 from rl_conductor.types import Card, Message, Request
 from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.experience import ScoreTable
-from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.learners.base import SearchingLearner
 from rl_conductor_training.learn.runner import Runner, add_call_seconds, request_of
 from rl_conductor_training.learn.search.explore import score_table
 from rl_conductor_training.learn.workspace import REPLIES_FILE
@@ -41,12 +41,11 @@ NEEDED = ("torch", "transformers", "peft", "accelerate", "xgrammar")
 """Modules of the `train` extra."""
 
 
-class PlannerWeights:
+class PlannerWeights(SearchingLearner):
     """Trains a LoRA adapter on the table, and plans with the best one on the validation questions."""
 
     name = "weights"
     description = "planner trained on the table"
-    max_runs = 0
 
     def __init__(self, settings: TableSettings | None = None) -> None:
         """Creates the learner.
@@ -56,18 +55,9 @@ class PlannerWeights:
         """
         _require_torch()
         self.settings = settings or TableSettings()
+        self.training_seconds = self.settings.expected_seconds
         self.planner: Planner | None = None
         """The trained planner; `None` before the training, or if its time did not suffice for the supervised steps."""
-        self.planner_entry: PlannerEntry | None = None
-        """The trained planner as it is saved in the folder."""
-
-    @property
-    def training_seconds(self) -> float:
-        """Expected seconds of the training."""
-        return self.settings.expected_seconds
-
-    def fit(self, lessons: Lessons) -> None:
-        """Does nothing: `search` learns."""
 
     async def search(self, runner: Runner, train: Sequence[Sample], validation: Sequence[Sample]) -> None:
         """Trains on the plans that ran on the questions, until the training or the stage's time ends."""
