@@ -13,7 +13,7 @@ from rl_conductor import ConfigError, Step, Workflow
 from rl_conductor.scoring import Score, wrong
 from rl_conductor_training.bench.statistics import Difference, estimate, mean_difference
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task
-from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
+from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
 from rl_conductor_training.learn.gate import measure_room
 from rl_conductor_training.learn.prove import SystemRows, compare, recommend, summarize_system
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
@@ -372,13 +372,6 @@ def test_the_prompted_planner_is_recommended_where_it_is_shown_to_be_better() ->
 
 
 # --------------------------------------------------------------------------------------- the rest
-
-
-def test_a_file_that_is_no_experience_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "experience.jsonl"
-    path.write_text("{}\n")
-    with pytest.raises(ConfigError, match=r"line 1 of .* is not a row of experience; name another folder with --out"):
-        Experience(path)
 
 
 def test_copies_of_a_question_are_in_the_same_part(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import total
 from rl_conductor_training.bench import calibration
 from rl_conductor_training.bench.context import BenchContext, UsageMeter
-from rl_conductor_training.bench.results import ResultFile, ResultKey, SampleResult, fingerprint
+from rl_conductor_training.bench.results import ResultFile, ResultKey, SampleResult
 from rl_conductor_training.bench.settings import BenchSettings, TaskSettings
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.bench.systems.single_model import evaluate_workers
 from rl_conductor_training.concurrency import run_together
+from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.groups import group_of, hash_question, shared_questions
 from rl_conductor_training.workers.source import ReplyCache

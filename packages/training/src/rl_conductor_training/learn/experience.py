@@ -1,7 +1,6 @@
 """The table of experience: the score, cost and time of each workflow on each question, as a JSON Lines file.
 
-Rows are appended as they arrive and keyed by content, so that an interrupted run resumes without paying again, and
-other tools can read the file.
+Other tools can read the file as well.
 """
 
 from __future__ import annotations
@@ -10,25 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from operator import not_
-from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from rl_conductor._internal.io import writing_errors
-from rl_conductor._internal.jsonl import read_complete_lines
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import fingerprint_worker
-from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.types import Dollars, Text, Usage, Value, total
+from rl_conductor.types import Dollars, Text, Usage, total
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.bench.results import fingerprint
+from rl_conductor_training.row_file import Row, RowFile, fingerprint
 from rl_conductor_training.tasks import Sample
 
 
-class ExperienceRow(Value):
+class ExperienceRow(Row):
     """One run of a system on a question."""
 
     key: str
@@ -43,8 +38,6 @@ class ExperienceRow(Value):
     score: float
     answer: Text | None = None
     """The answer that the scorer extracted."""
-    error: Text | None = None
-    """Why there is no reply."""
     replies: tuple[Text, ...] = Field(default=(), exclude_if=not_)
     """The reply of each step, shortened; only of systems with a planner."""
     usd: Dollars = Decimal(0)
@@ -86,36 +79,11 @@ def row_key(sample: Sample, system: str, workers: Iterable[str]) -> str:
     return fingerprint(sample.model_dump_json(), system, *workers, prompt_version())
 
 
-class Experience:
+class Experience(RowFile[ExperienceRow]):
     """The rows of one folder."""
 
-    def __init__(self, path: Path) -> None:
-        """Reads the file and truncates a partially written last row.
-
-        Raises:
-            ConfigError: a row is invalid, or the file can't be written.
-        """
-        self.path = path
-        self._rows: dict[str, ExperienceRow] = {}
-        self._attempted: set[str] = set()
-        for number, line in enumerate(read_complete_lines(path), 1):
-            row = self._parse_row(line, number)
-            self._rows[row.key] = row
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def find(self, key: str) -> ExperienceRow | None:
-        """Returns the row of `key`; a failed run is repeated once per process, because its cause may be gone."""
-        row = self._rows.get(key)
-        return None if row is None or (row.error is not None and key not in self._attempted) else row
-
-    def append(self, row: ExperienceRow) -> None:
-        """Appends a row to the file."""
-        self._rows[row.key] = row
-        self._attempted.add(row.key)
-        with writing_errors(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(row.model_dump_json() + "\n")
+    row_type = ExperienceRow
+    contents = "experience"
 
     def rows(self, samples: Iterable[Sample]) -> list[ExperienceRow]:
         """Returns the rows about these questions, in the order of the file."""
@@ -125,14 +93,6 @@ class Experience:
     def scoring_usage(self) -> Usage:
         """Returns the usage of the judge in all rows."""
         return total(row.scoring for row in self._rows.values())
-
-    def _parse_row(self, line: bytes, number: int) -> ExperienceRow:
-        try:
-            return ExperienceRow.model_validate_json(line)
-        except ValidationError as error:
-            raise ConfigError(
-                f"line {number} of {str(self.path)!r} is not a row of experience; name another folder with --out"
-            ) from error
 
 
 class ScoreTable:

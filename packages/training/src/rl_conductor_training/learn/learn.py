@@ -18,7 +18,6 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import total
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
@@ -57,6 +56,7 @@ from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
 from rl_conductor_training.output_folder import lock_folder
+from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import CostEstimate, check_prices
 from rl_conductor_training.tasks import Sample, Task
 

@@ -22,12 +22,12 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Card, Message, Request
-from rl_conductor_training.bench.results import fingerprint
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.learners.base import SearchingLearner
 from rl_conductor_training.learn.runner import Runner, add_call_seconds, request_of
 from rl_conductor_training.learn.search.explore import score_table
 from rl_conductor_training.learn.workspace import REPLIES_FILE
+from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings
 

@@ -22,7 +22,7 @@ from rl_conductor.trace.feedback import Feedback
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Dollars, Message, Request, Text, TextPart, Value, prompt_in, total
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.bench.results import fingerprint
+from rl_conductor_training.row_file import fingerprint
 
 RUNS_FILE = "runs.jsonl"
 MAX_QUESTION_CHARS = 16_000
