@@ -123,12 +123,12 @@ def cached_amount(calls: Iterable[Call]) -> Amount:
 
 
 def was_limited(trace: Trace, budget: Budget) -> bool:
-    """Returns whether a limit of the shared budget, and not the system itself, decided how the run ended."""
-    has_deadline = budget.shared_deadline() is not None
+    """Returns whether a limit of the shared budget, and not the system itself, decided how a run ended just now."""
+    deadline = budget.shared_deadline()
+    is_late = deadline is not None and time.monotonic() >= deadline[0]
     return any(
-        call.outcome == "refused" or (has_deadline and call.outcome == "timeout" and "limits.seconds" in call.error)
+        (call.outcome == "refused" and not call.context_exceeded) or (call.outcome == "timeout" and is_late)
         for call in trace.calls
-        if call.error
     )
 
 
