@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, dollars, seconds, tokens
 from rl_conductor._internal.io import write_text
 from rl_conductor.execution.prompt_version import prompt_version
@@ -34,6 +32,7 @@ from rl_conductor_training.bench.summary import (
 )
 from rl_conductor_training.bench.systems.oracle import Oracle
 from rl_conductor_training.bench.systems.single_model import BestSingle
+from rl_conductor_training.reporting import Table, render
 
 SYSTEM_COLUMNS = (
     "system",
@@ -65,14 +64,6 @@ METHOD = (
     " (Holm). Standard errors and intervals are clustered by group."
 )
 LIBRARIES = ("rl-conductor", "numpy", "scipy", "pydantic", "wordllama", "xllamacpp", "transformers", "vllm", "openai")
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of formatted cells."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -123,17 +114,8 @@ def build_report(bench: Bench, task_results: Sequence[TaskResult], *, command: s
 
 def write_report(report: Report, folder: Path) -> None:
     """Writes `report.md` with its plots in a folder, and `report.html`, which embeds them."""
-    environment = Environment(
-        loader=PackageLoader("rl_conductor_training.bench"),
-        autoescape=select_autoescape(["html.jinja"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["cell"] = lambda text: text.replace("|", "\\|").replace("\n", " ")
     for suffix in ("md", "html"):
-        text = environment.get_template(f"report.{suffix}.jinja").render(report=report)
-        write_text(folder / f"report.{suffix}", text)
+        write_text(folder / f"report.{suffix}", render(f"bench.{suffix}", title=report.title, report=report))
     (folder / PLOTS_FOLDER).mkdir(exist_ok=True)
     for section in report.sections:
         for plot in section.plots:

@@ -24,10 +24,10 @@ from rl_conductor.cli.output import console
 
 if TYPE_CHECKING:
     from rl_conductor_training.bench.report import Report
-    from rl_conductor_training.bench.report import Table as ReportTable
     from rl_conductor_training.bench.results import SampleResult
     from rl_conductor_training.bench.runner import Bench
     from rl_conductor_training.bench.settings import BenchSettings
+    from rl_conductor_training.reporting import Table as ReportTable
 
 REPORT_ONLY_COLUMNS = ("if valid",)
 """Columns that only the report has."""

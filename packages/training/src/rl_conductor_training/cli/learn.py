@@ -27,10 +27,10 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cli.learn_source import LearnSource
 
 if TYPE_CHECKING:
-    from rl_conductor_training.bench.report import Table as ReportTable
     from rl_conductor_training.learn import LearnProgress, LearnSettings
     from rl_conductor_training.learn.experience import ExperienceRow
     from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
+    from rl_conductor_training.reporting import Table as ReportTable
     from rl_conductor_training.spending import CostEstimate
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
 from rl_conductor._internal.formatting import dollars, seconds
 from rl_conductor._internal.io import write_text
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.bench.report import Table
 from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary
+from rl_conductor_training.reporting import Table, render
 
 METHOD = (
     "Intervals and tests treat a group of questions as one unit; p is corrected for the number of comparisons (Holm). "
@@ -136,14 +134,10 @@ def write_report(record: LearnRecord, path: Path) -> None:
     Raises:
         ConfigError: the file can't be written.
     """
-    environment = Environment(
-        loader=PackageLoader("rl_conductor_training.learn"),
-        autoescape=select_autoescape(["html", "jinja"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
     proof = record.proof
-    html = environment.get_template("report.html.jinja").render(
+    html = render(
+        "learn.html",
+        title=f"Learned conductor: {record.task}",
         record=record,
         run=run_table(record),
         gate=gate_table(record),

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from matplotlib.ticker import MaxNLocator
 
 from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.io import write_text
 from rl_conductor_training.plotting import new_figure, plot_style, to_svg
+from rl_conductor_training.reporting import render
 from rl_conductor_training.train.run_dir import Evaluation, RunRecord
 
 StepRows = Mapping[int, Mapping[str, float]]
@@ -49,14 +49,12 @@ def write_report(record: RunRecord, steps: StepRows, path: Path) -> None:
     Raises:
         ConfigError: the file can't be written.
     """
-    environment = Environment(
-        loader=PackageLoader("rl_conductor_training.train"),
-        autoescape=select_autoescape(["html", "jinja"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-    )
-    html = environment.get_template("report.html.jinja").render(
-        record=record, model=record.config["model"], plots=draw_plots(steps, record.validation), rows=run_rows(record)
+    html = render(
+        "train.html",
+        title=f"Training run: {record.config['model']}",
+        record=record,
+        plots=draw_plots(steps, record.validation),
+        rows=run_rows(record),
     )
     write_text(path, html)
 
