@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.types import total
+from rl_conductor_training.bench.statistics import estimate
 from rl_conductor_training.spending import CapReachedError
 from rl_conductor_training.tasks.groups import group_of
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
@@ -143,30 +144,18 @@ def summarize(
             by_question.setdefault(index, []).append(plan.score or 0.0)
     if not by_question:
         return None
-    means = {index: sum(scores) / len(scores) for index, scores in by_question.items()}
-    groups = [group_of(instances[index].sample) for index in means]
+    means = [sum(scores) / len(scores) for scores in by_question.values()]
+    score = estimate(means, [group_of(instances[index].sample) for index in by_question])
     plans = [plan for _, plan in rows]
     usage = total(plan.usage for plan in plans)
     return Evaluation(
         step=step,
-        score=sum(means.values()) / len(means),
-        error=clustered_error(list(means.values()), groups),
+        score=score.value,
+        error=score.error,
         valid=sum(plan.valid for plan in plans) / len(plans),
-        questions=len(means),
+        questions=score.n,
         plans=sum(map(len, by_question.values())),
         usd=float(usage.cost),
         tokens=usage.total_tokens,
         seconds=seconds,
     )
-
-
-def clustered_error(values: Sequence[float], groups: Sequence[str]) -> float | None:
-    """Computes the standard error of a mean whose values depend on each other within a group; `None` for one group."""
-    mean = sum(values) / len(values)
-    sums: dict[str, float] = {}
-    for value, group in zip(values, groups, strict=True):
-        sums[group] = sums.get(group, 0.0) + value - mean
-    if len(sums) < 2:
-        return None
-    correction = len(sums) / (len(sums) - 1)
-    return math.sqrt(correction * sum(deviation**2 for deviation in sums.values())) / len(values)
