@@ -16,7 +16,7 @@ from rl_conductor.models import model
 from rl_conductor_training.cli.learn import print_record
 from rl_conductor_training.learn import EvolvedInstructions, LearnRecord, LearnSettings, learn
 from rl_conductor_training.learn.learners.examples import NearestExamples
-from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
+from rl_conductor_training.learn.learners.fixed import BestWorker, BestWorkflow
 
 WIKI = Path(__file__).parents[1] / "examples" / "wiki"
 LEARNERS = {"examples": NearestExamples, "instructions": EvolvedInstructions}
@@ -38,7 +38,7 @@ async def learn_planners(names: list[str], *, planner: str, threads: int, minute
         settings=LearnSettings(
             concurrency=2,
             requires_room=False,
-            learners=(BestSingle, FixedWorkflow, *(LEARNERS[name] for name in names)),
+            learners=(BestWorker, BestWorkflow, *(LEARNERS[name] for name in names)),
         ),
         on_progress=lambda progress: None if progress.row else print(progress.stage, flush=True),
     )

@@ -37,7 +37,7 @@ from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.learners.base import Lessons
 from rl_conductor_training.learn.learners.examples import NearestExamples
-from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
+from rl_conductor_training.learn.learners.fixed import BestWorker, BestWorkflow
 from rl_conductor_training.learn.production.stored_runs import read_stored_runs, request_text, stored_run
 from rl_conductor_training.learn.search.plan import SearchPlan
 from training.learn.skills import CITIES, PLACES, build_planner, build_pool, count_calls
@@ -261,7 +261,7 @@ async def test_ratings_of_users_teach_but_replace_no_run_that_is_compared_or_pro
         out=tmp_path / "out",
         planner=build_planner(),
         judge=ScriptedModel("no", name="judge"),
-        settings=LearnSettings(max_steps=1, requires_room=False, learners=(BestSingle, FixedWorkflow, Observed)),
+        settings=LearnSettings(max_steps=1, requires_room=False, learners=(BestWorker, BestWorkflow, Observed)),
     )
     assert isinstance(record, LearnRecord)
     assert record.proof is not None

@@ -21,7 +21,7 @@ from rl_conductor.types import Price, Request, prompt_in
 from rl_conductor_training.learn import EvolvedInstructions, LearnProgress, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
+from rl_conductor_training.learn.learners.fixed import BestWorker, BestWorkflow
 from rl_conductor_training.learn.learners.reflection import RunReport, build_prompt, parse_text
 from rl_conductor_training.tasks.scorers.text import exact
 
@@ -109,7 +109,7 @@ async def learn(
     count: int = 8,
     **options: Any,
 ) -> LearnRecord:
-    settings = LearnSettings(max_steps=1, learners=(BestSingle, FixedWorkflow, instructions))
+    settings = LearnSettings(max_steps=1, learners=(BestWorker, BestWorkflow, instructions))
     return await run_learn(
         build_task(count),
         pool or build_pool(),

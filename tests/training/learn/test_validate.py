@@ -12,7 +12,7 @@ from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
 from rl_conductor_training.learn.learners.base import Learner, Lessons
-from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
+from rl_conductor_training.learn.learners.fixed import BestWorker, BestWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
 from training.learn.skills import build_planner, build_pool, build_task
 
@@ -43,7 +43,7 @@ def _same(learner: Learner) -> Learner:
 
 
 async def learn_with(tmp_path: Path, *others: Constant) -> LearnRecord:
-    created: list[Callable[[], Learner]] = [BestSingle, FixedWorkflow, LinearSelector, Clairvoyant]
+    created: list[Callable[[], Learner]] = [BestWorker, BestWorkflow, LinearSelector, Clairvoyant]
     created += [partial(_same, other) for other in others]
     return await learn(
         build_task(),

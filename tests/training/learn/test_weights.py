@@ -16,7 +16,7 @@ from rl_conductor_training.learn import LearnSettings, PlannerWeights
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.learners.base import Learner, SearchNeeds
-from rl_conductor_training.learn.learners.fixed import BestSingle
+from rl_conductor_training.learn.learners.fixed import BestWorker
 from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
 from rl_conductor_training.learn.workspace import open_workspace
 from rl_conductor_training.spending import CostEstimate
@@ -39,7 +39,7 @@ class Training(EvolvedInstructions):
 
 
 def test_the_needs_of_learners_that_search_are_added_up() -> None:
-    needs = SearchNeeds.of([BestSingle(), Training(max_runs=0), EvolvedInstructions(max_runs=7)])
+    needs = SearchNeeds.of([BestWorker(), Training(max_runs=0), EvolvedInstructions(max_runs=7)])
     assert needs == (7, 60.0)
     assert (needs.key, SearchNeeds(runs=7).key) == ("7 60", "7")
 
@@ -101,7 +101,7 @@ def test_a_trained_planner_is_stored_with_its_adapter_relative_to_the_folder(tmp
     assert own.planner.model.name == "scripted:planner"
 
 
-class Trained(BestSingle):
+class Trained(BestWorker):
     """Stands for a finished training."""
 
     planner_entry = PlannerEntry(model="openai:trained", options={"base_url": "http://127.0.0.1:9"}, examples=0)

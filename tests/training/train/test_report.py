@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from rl_conductor_training.train.report import draw_plots, moving_average, write_report
-from rl_conductor_training.train.run_dir import Evaluation, RunDir, RunRecord, Spending
+from rl_conductor_training.train.run_dir import RunDir, RunRecord, Spending, ValidationScore
 
 STEPS = {step: {"right_if_valid": step / 10, "valid": 1.0, "reward": 0.5, "usd": 0.0} for step in range(1, 8)}
 
 
-def evaluation(step: int, score: float) -> Evaluation:
-    return Evaluation(
+def evaluation(step: int, score: float) -> ValidationScore:
+    return ValidationScore(
         step=step, score=score, error=0.05, valid=1.0, questions=20, plans=80, usd=0.5, tokens=900, seconds=3.0
     )
 

@@ -13,7 +13,7 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor_training.workers.source import PoolSource, ReplyCache, cache_version
 
 
-class PoolSettings(PoolSource):
+class BenchPoolSettings(PoolSource):
     """Settings of a pool: the table `[pools.NAME]`."""
 
     cards: Literal["given", "measured"] = "given"

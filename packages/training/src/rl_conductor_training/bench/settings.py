@@ -13,7 +13,7 @@ from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model
 from rl_conductor.pool.pool_file import ModelEntry
-from rl_conductor_training.bench.pools import PoolSettings
+from rl_conductor_training.bench.pools import BenchPoolSettings
 from rl_conductor_training.bench.systems import AnySystem
 from rl_conductor_training.bench.systems.conductor import ConductorSystem
 from rl_conductor_training.bench.systems.learned import LearnedConductor
@@ -62,7 +62,7 @@ class BenchSettings(_Entry):
     """The content of a bench file."""
 
     tasks: dict[Name, TaskSettings] = Field(min_length=1)
-    pools: dict[Name, PoolSettings] = Field(min_length=1)
+    pools: dict[Name, BenchPoolSettings] = Field(min_length=1)
     systems: dict[Name, AnySystem] = Field(min_length=1)
     """Run and listed in this order."""
     calibration: TaskSettings | None = None

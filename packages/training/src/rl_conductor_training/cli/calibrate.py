@@ -72,13 +72,13 @@ def calibrate(
 
 def _settings(pool: Path, task: str, limit: int | None, concurrency: int) -> BenchSettings:
     # Imported here, as below, because they import numpy and scipy.
-    from rl_conductor_training.bench.pools import PoolSettings  # noqa: PLC0415
+    from rl_conductor_training.bench.pools import BenchPoolSettings  # noqa: PLC0415
     from rl_conductor_training.bench.settings import BenchSettings, TaskSettings  # noqa: PLC0415
     from rl_conductor_training.bench.systems.single_model import SingleModel  # noqa: PLC0415
 
     return BenchSettings(
         tasks={"calibration": TaskSettings(name=task, limit=limit)},
-        pools={"pool": PoolSettings(file=pool)},
+        pools={"pool": BenchPoolSettings(file=pool)},
         systems={"alone": SingleModel(kind="alone")},
         concurrency=concurrency,
     )

@@ -24,7 +24,7 @@ from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.gate import Gate, measure_room
 from rl_conductor_training.learn.heldout import prove
 from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner, SearchNeeds
-from rl_conductor_training.learn.learners.fixed import BestSingle
+from rl_conductor_training.learn.learners.fixed import BestWorker
 from rl_conductor_training.learn.production.rows import add_production_rows, liked_workflows
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.prove import BASELINES
@@ -35,7 +35,7 @@ from rl_conductor_training.learn.search.costs import Cost, describe_failures, fi
 from rl_conductor_training.learn.search.explore import (
     PROPOSALS,
     Exploration,
-    Search,
+    PlannedSearch,
     explore,
     explore_further,
     propose,
@@ -136,7 +136,7 @@ async def learn(
 class Findings:
     """The results of the stages."""
 
-    search: Search
+    search: PlannedSearch
     exploration: Exploration
     lessons: Lessons
     gate: Gate
@@ -210,7 +210,7 @@ class _LearnRun:
         self.workspace.write(record, learners, self.data)
         return record
 
-    async def _plan_search(self) -> Search:
+    async def _plan_search(self) -> PlannedSearch:
         """Measures the cost of calls, and plans a search that leaves enough for the proof."""
         rows, parallelism = await self._measure_workers()
         workers = find_working(descriptions(self.workspace.conductor.pool), rows)
@@ -237,9 +237,9 @@ class _LearnRun:
             training_seconds=self.needs.seconds,
         )
         plan = load_plan(self.plan_file, plan_search(sizes, costs, self.limits, self.budget.spending), self._plan_key())
-        return Search(plan, sizes, costs, candidates, examples, len(proposals.plans))
+        return PlannedSearch(plan, sizes, costs, candidates, examples, len(proposals.plans))
 
-    async def _explore(self, search: Search) -> tuple[Exploration, SearchPlan]:
+    async def _explore(self, search: PlannedSearch) -> tuple[Exploration, SearchPlan]:
         """Explores as planned, then as planned anew by the actual costs, then with the rest of the stage's budget."""
         plan, rows, started = search.plan, len(self.experience), self.budget.elapsed
         exploration = await self._explore_plan(search, plan)
@@ -255,7 +255,7 @@ class _LearnRun:
             exploration = await explore_further(self.runner, self.order, exploration, others, plan)
         return exploration, plan
 
-    async def _explore_plan(self, search: Search, plan: SearchPlan) -> Exploration:
+    async def _explore_plan(self, search: PlannedSearch, plan: SearchPlan) -> Exploration:
         """Explores as planned; runs that were made before are not repeated."""
         self._begin(f"exploring: {plan.summary}", plan.exploring)
         return await explore(self.runner, self.order, search.candidates, search.examples, plan)
@@ -383,7 +383,7 @@ class _LearnRun:
             gate=gate,
             validation=tuple(findings.validation),
             proof=proof,
-            recommended=proof.recommended if proof else BestSingle.name,
+            recommended=proof.recommended if proof else BestWorker.name,
             notes=tuple(self.notes),
             runs=len(self.runner.added | self.runner.reused),
             reused=len(self.runner.reused),

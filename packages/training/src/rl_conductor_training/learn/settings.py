@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rl_conductor_training.learn.learners.base import Learner
 from rl_conductor_training.learn.learners.examples import NearestExamples
-from rl_conductor_training.learn.learners.fixed import BestSingle, FixedWorkflow
+from rl_conductor_training.learn.learners.fixed import BestWorker, BestWorkflow
 from rl_conductor_training.learn.learners.linear import LinearSelector
 
 
@@ -21,5 +21,5 @@ class LearnSettings:
     max_steps: int = 3
     requires_room: bool = True
     """Whether learners that choose a workflow or call a planner are compared only where the gate shows room."""
-    learners: tuple[Callable[[], Learner], ...] = (BestSingle, FixedWorkflow, LinearSelector, NearestExamples)
+    learners: tuple[Callable[[], Learner], ...] = (BestWorker, BestWorkflow, LinearSelector, NearestExamples)
     """Creates the learners to compare; the first two are the baselines."""

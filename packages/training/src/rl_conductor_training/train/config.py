@@ -35,7 +35,7 @@ class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PoolSettings(PoolSource):
+class TrainPoolSettings(PoolSource):
     """The workers: `[pool]`, with one of `file`, `workers` and `small`."""
 
     remember: bool = True
@@ -202,7 +202,7 @@ class TrainConfig(_Settings):
     seed: int = Field(default=0, ge=0)
     task: TaskEntry
     """The source of the questions: `[task]`."""
-    pool: PoolSettings
+    pool: TrainPoolSettings
     concurrency: int = Field(default=64, ge=1)
     """Maximum number of plans that are executed at the same time."""
     plan: PlanSettings = PlanSettings()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor_training.train.config import PoolSettings
+from rl_conductor_training.train.config import TrainPoolSettings
 from rl_conductor_training.workers.source import ReplyCache
 
 
 @contextmanager
-def open_pool(settings: PoolSettings, path: Path) -> Iterator[WorkerPool]:
+def open_pool(settings: TrainPoolSettings, path: Path) -> Iterator[WorkerPool]:
     """Opens the pool and closes its models when the block ends.
 
     Args:

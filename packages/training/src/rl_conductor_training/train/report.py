@@ -12,7 +12,7 @@ from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.io import write_text
 from rl_conductor_training.plotting import new_figure, plot_style, to_svg
 from rl_conductor_training.reporting import render
-from rl_conductor_training.train.run_dir import Evaluation, RunRecord
+from rl_conductor_training.train.run_dir import RunRecord, ValidationScore
 
 StepRows = Mapping[int, Mapping[str, float]]
 """The metrics of each step by name."""
@@ -59,7 +59,7 @@ def write_report(record: RunRecord, steps: StepRows, path: Path) -> None:
     write_text(path, html)
 
 
-def draw_plots(steps: StepRows, validation: Sequence[Evaluation]) -> list[tuple[str, str]]:
+def draw_plots(steps: StepRows, validation: Sequence[ValidationScore]) -> list[tuple[str, str]]:
     """Draws the plots as pairs of title and SVG; those without data are left out."""
     plots = [("Scores", _draw(SCORES, steps, validation))]
     plots += [(title, _draw(curves, steps)) for title, curves in PLOTS.items()]
@@ -85,7 +85,7 @@ def run_rows(record: RunRecord) -> list[tuple[str, str]]:
     return rows
 
 
-def _draw(curves: Sequence[Curve], steps: StepRows, validation: Sequence[Evaluation] = ()) -> str:
+def _draw(curves: Sequence[Curve], steps: StepRows, validation: Sequence[ValidationScore] = ()) -> str:
     """Draws metrics by step: each step as a point, and their moving average as a line; empty without data."""
     points = {
         curve: [(step, row[curve.metric]) for step, row in steps.items() if curve.metric in row] for curve in curves

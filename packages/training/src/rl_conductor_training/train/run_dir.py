@@ -45,7 +45,7 @@ class WarmStartState(Value):
         return f"{self.steps} supervised steps on {self.plans} plans{second} ({self.source})"
 
 
-class Evaluation(Value):
+class ValidationScore(Value):
     """The score of the policy on the validation questions after a step."""
 
     step: int
@@ -106,9 +106,9 @@ class RunRecord(Value):
     """Usage of the workers over all steps: `usd`, `tokens`, `calls`."""
     spending: Spending = Spending()
     verdict: Verdict | None = None
-    validation: tuple[Evaluation, ...] = ()
+    validation: tuple[ValidationScore, ...] = ()
     """The evaluations on the validation questions, by step."""
-    best: Evaluation | None = None
+    best: ValidationScore | None = None
     """The evaluation of the model in `best/`."""
     stopped: str = ""
     """Why the call ended before the last step, if a cap did it."""
@@ -187,21 +187,21 @@ class RunDir:
         """Replaces the metrics of all steps, one per line."""
         write_lines(self.path / "metrics.jsonl", [StepRow(step=step, metrics=dict(row)) for step, row in steps.items()])
 
-    def read_evaluations(self) -> list[Evaluation]:
+    def read_evaluations(self) -> list[ValidationScore]:
         """Reads the evaluations on the validation questions."""
-        return read_lines(self._evaluations, Evaluation) if self._evaluations.exists() else []
+        return read_lines(self._evaluations, ValidationScore) if self._evaluations.exists() else []
 
-    def write_evaluation(self, evaluation: Evaluation) -> None:
+    def write_evaluation(self, evaluation: ValidationScore) -> None:
         """Adds an evaluation; those of later steps are of a lost continuation, and are dropped."""
         earlier = [other for other in self.read_evaluations() if other.step < evaluation.step]
         write_lines(self._evaluations, [*earlier, evaluation])
 
-    def read_best(self) -> Evaluation | None:
+    def read_best(self) -> ValidationScore | None:
         """Reads the evaluation of the model in `best/`."""
         file = self.best / EVALUATION_FILE
-        return read_value(file, Evaluation) if file.exists() else None
+        return read_value(file, ValidationScore) if file.exists() else None
 
-    def replace_best(self, evaluation: Evaluation) -> None:
+    def replace_best(self, evaluation: ValidationScore) -> None:
         """Replaces `best/` by the model in `unfinished_best`."""
         write_value(self.unfinished_best / EVALUATION_FILE, evaluation)
         shutil.rmtree(self.best, ignore_errors=True)

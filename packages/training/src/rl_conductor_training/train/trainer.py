@@ -15,7 +15,7 @@ from trl.trainer.utils import pad
 
 from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs
 from rl_conductor_training.train.rollouts.rollout_fn import RolloutFunction, RolloutRequest
-from rl_conductor_training.train.run_dir import COMPLETE, Evaluation
+from rl_conductor_training.train.run_dir import COMPLETE, ValidationScore
 
 _RandomState = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -101,7 +101,7 @@ class ConductorTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
             self.model.train(was_training)
             _restore_random_state(state)
 
-    def log_validation(self, evaluation: Evaluation) -> None:
+    def log_validation(self, evaluation: ValidationScore) -> None:
         """Adds an evaluation to the metrics of the current step."""
         if evaluation.step:
             self._metrics["train"]["validation"].append(evaluation.score)

@@ -25,7 +25,7 @@ from rl_conductor_training.train.policy.plan_tokenizer import PlanTokenizer
 from rl_conductor_training.train.policy.sampling import sample_plans
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.rollouts.scoring import ScoredPlan
-from rl_conductor_training.train.run_dir import Evaluation, RunDir
+from rl_conductor_training.train.run_dir import RunDir, ValidationScore
 from rl_conductor_training.train.setup import TrainingSetup
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Validator:
         """Returns whether the policy is evaluated after `step`: before the first step, at intervals and at the end."""
         return step % self.settings.every == 0 or step == self._setup.config.grpo.steps
 
-    def evaluate(self, trainer: ConductorTrainer) -> Evaluation | None:
+    def evaluate(self, trainer: ConductorTrainer) -> ValidationScore | None:
         """Evaluates the current policy; returns `None` if no plan could be judged.
 
         Raises:
@@ -136,7 +136,7 @@ class ValidationCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
 def summarize(
     rows: Sequence[ScoredRow], instances: Sequence[PromptInstance], step: int, seconds: float
-) -> Evaluation | None:
+) -> ValidationScore | None:
     """Averages the scores of plans over questions; masked plans are left out."""
     by_question: dict[int, list[float]] = {}
     for index, plan in rows:
@@ -148,7 +148,7 @@ def summarize(
     score = estimate(means, [group_of(instances[index].sample) for index in by_question])
     plans = [plan for _, plan in rows]
     usage = total(plan.usage for plan in plans)
-    return Evaluation(
+    return ValidationScore(
         step=step,
         score=score.value,
         error=score.error,

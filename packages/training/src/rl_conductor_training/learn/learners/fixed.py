@@ -1,4 +1,4 @@
-"""`FixedWorkflow` and `BestSingle`: one workflow for every question."""
+"""`BestWorkflow` and `BestWorker`: one workflow for every question."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl_conductor_training.learn.gate import best_workflow
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 
 
-class FixedWorkflow(Learner):
+class BestWorkflow(Learner):
     """Selects the workflow with the most right answers."""
 
     name = "best fixed"
@@ -27,7 +27,7 @@ class FixedWorkflow(Learner):
         return conductor.replaced(selector=WorkflowSelector(workflows=(self.workflow,)))
 
 
-class BestSingle(FixedWorkflow):
+class BestWorker(BestWorkflow):
     """Selects the single worker with the most right answers."""
 
     name = "best single"

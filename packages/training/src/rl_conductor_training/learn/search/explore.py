@@ -42,7 +42,7 @@ class Proposals:
 
 
 @dataclass(frozen=True)
-class Search:
+class PlannedSearch:
     """A search that is about to begin."""
 
     plan: SearchPlan
