@@ -17,18 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.planning.routing.features import BUCKETS, length_feature, request_features, word_features
 from rl_conductor.planning.routing.router import Learned, Router
 from rl_conductor.types import Value
+from rl_conductor_training.bench.regression import DIGITS, build_regression, sparse_rows
 from rl_conductor_training.bench.router_data import RouterExample
 from rl_conductor_training.bench.statistics import Estimate, Floats, estimate
 
 FOLDS = 5
-INVERSE_PENALTY = 10.0
-"""`C` of the logistic regression: the best of 1 to 30 on 60 to 300 questions of twenty kinds."""
 MIN_REQUESTS = 60
 """Minimum number of different requests."""
 MIN_PER_CLASS = 15
@@ -39,7 +37,6 @@ LENGTH_MARGIN = 2
 """The router handles messages up to this many times the longest training message."""
 CALIBRATION_BINS = 5
 EVEN_ODDS = 0.5
-DIGITS = 6
 
 Flags = NDArray[np.bool_]
 
@@ -157,17 +154,14 @@ def _check_size(examples: Sequence[RouterExample], worker: str, risk: float) -> 
 def _features(examples: Sequence[RouterExample]) -> csr_array:
     """Builds a sparse row per example: hashed words, other content of the request, and the message's length."""
     kinds = _kinds(examples)
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    for number, example in enumerate(examples):
-        features = word_features(example.message)
-        features |= {BUCKETS + kinds.index(name): 1.0 for name in request_features(example.request)}
-        features |= {BUCKETS + len(kinds): length_feature(example.message)}
-        rows += [number] * len(features)
-        columns += features.keys()
-        values += features.values()
-    return csr_array((values, (rows, columns)), shape=(len(examples), BUCKETS + len(kinds) + 1))
+    width = BUCKETS + len(kinds) + 1
+    rows = [
+        word_features(example.message)
+        | {BUCKETS + kinds.index(name): 1.0 for name in request_features(example.request)}
+        | {width - 1: length_feature(example.message)}
+        for example in examples
+    ]
+    return sparse_rows(rows, width)
 
 
 def _kinds(examples: Iterable[RouterExample]) -> list[str]:
@@ -178,7 +172,7 @@ def _fit(features: csr_array, right: Flags) -> Floats:
     """Returns the weights of a logistic regression with an L2 penalty, the bias last."""
     if right.all() or not right.any():  # a fold without the other class; scikit-learn requires both
         return np.append(np.zeros(features.shape[1]), np.inf if right.all() else -np.inf)
-    classifier = LogisticRegression(C=INVERSE_PENALTY, solver="newton-cg", tol=1e-6)
+    classifier = build_regression()
     classifier.fit(features, right)
     return np.append(classifier.coef_[0], classifier.intercept_)
 

@@ -9,21 +9,18 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.linear_model import LogisticRegression
 
 from rl_conductor.planning.routing.features import FEATURES, LinearScore, text_features
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.bench.regression import DIGITS, build_regression, export_score, sparse_rows
 
-INVERSE_PENALTY = 10.0
-"""`C` of binary logistic regressions, as in the router of single calls."""
 SELECTOR_INVERSE_PENALTY = 3.0
-"""`C` of the selector's regression: more regularisation helps with other wordings, less with few questions."""
+"""`C` of the regression: more regularisation helps with other wordings, less with few questions."""
 COST_PENALTY = 0.05
 """Amount by which the score of each more expensive workflow is lowered, so that ties go to the cheapest."""
 NEVER_RIGHT = -100.0
 """Score of a workflow that was right on no question."""
-DIGITS = 6
 
 
 def train_selector(
@@ -52,15 +49,11 @@ def _train(features: csr_array, ranks: Sequence[int]) -> dict[int, LinearScore]:
     labels = sorted(set(ranks))
     if len(labels) < 2:
         return {rank: LinearScore() for rank in labels}
-    classifier = LogisticRegression(C=SELECTOR_INVERSE_PENALTY, solver="newton-cg", tol=1e-6)
+    classifier = build_regression(SELECTOR_INVERSE_PENALTY)
     classifier.fit(features, np.array(ranks))
     if len(labels) == 2:  # then scikit-learn stores only the second one's weights
-        return {labels[0]: LinearScore(), labels[1]: _score(classifier, 0)}
-    return {rank: _score(classifier, row) for row, rank in enumerate(labels)}
-
-
-def _score(classifier: LogisticRegression, row: int) -> LinearScore:
-    return LinearScore(bias=round(float(classifier.intercept_[row]), DIGITS), weights=export_weights(classifier, row))
+        return {labels[0]: LinearScore(), labels[1]: export_score(classifier)}
+    return {rank: export_score(classifier, row) for row, rank in enumerate(labels)}
 
 
 def _lower(score: LinearScore, penalty: float) -> LinearScore:
@@ -69,18 +62,4 @@ def _lower(score: LinearScore, penalty: float) -> LinearScore:
 
 def feature_matrix(questions: Sequence[str]) -> csr_array:
     """Returns the features of each question as a sparse matrix of shape (questions, features)."""
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    for number, question in enumerate(questions):
-        features = text_features(question)
-        rows += [number] * len(features)
-        columns += features.keys()
-        values += features.values()
-    return csr_array((values, (rows, columns)), shape=(len(questions), FEATURES))
-
-
-def export_weights(classifier: LogisticRegression, row: int = 0) -> dict[int, float]:
-    """Returns the weights of a trained classifier's row by feature, without those that are 0."""
-    weights = enumerate(classifier.coef_[row])
-    return {bucket: round(float(weight), DIGITS) for bucket, weight in weights if abs(weight) > 1e-6}
+    return sparse_rows([text_features(question) for question in questions], FEATURES)

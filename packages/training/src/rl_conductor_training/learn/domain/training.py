@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, cross_val_predict
 
 from rl_conductor.planning.routing.domain import Domain
-from rl_conductor.planning.routing.features import LinearScore
 from rl_conductor.planning.routing.selector import WorkflowSelector
-from rl_conductor_training.bench.selector_training import DIGITS, INVERSE_PENALTY, export_weights, feature_matrix
+from rl_conductor_training.bench.regression import DIGITS, build_regression, export_score
+from rl_conductor_training.bench.selector_training import feature_matrix
 from rl_conductor_training.tasks import Sample
 
 FOLDS = 5
@@ -49,7 +48,7 @@ def train_domain(questions: Sequence[str], groups: Sequence[str]) -> Domain:
     features = feature_matrix([*questions, *others])
     is_question = np.arange(len(questions) + len(others)) < len(questions)
     names = [*groups, *(f"ordinary {number}" for number in range(len(others)))]
-    classifier = LogisticRegression(C=INVERSE_PENALTY, class_weight="balanced", solver="newton-cg", tol=1e-6)
+    classifier = build_regression(is_balanced=True)
     unseen = cross_val_predict(
         classifier, features, is_question, groups=names, cv=GroupKFold(FOLDS), method="decision_function"
     )
@@ -59,7 +58,7 @@ def train_domain(questions: Sequence[str], groups: Sequence[str]) -> Domain:
     highest = float(np.quantile(unseen[~is_question], 1 - INCLUDED_OTHERS))
     threshold = min(lowest, highest, float(seen.min())) - 10**-DIGITS
     return Domain(
-        score=LinearScore(bias=round(float(classifier.intercept_[0]), DIGITS), weights=export_weights(classifier)),
+        score=export_score(classifier),
         threshold=round(threshold, DIGITS),
         accepted=float(np.mean(unseen[is_question] >= threshold)),
         refused=float(np.mean(unseen[~is_question] < threshold)),
