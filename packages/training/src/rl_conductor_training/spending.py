@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
+from rl_conductor._internal.formatting import dollars
 from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.pool.pool import WorkerPool
@@ -36,6 +37,12 @@ class CostEstimate(Value):
     usd: Dollars | None
     """US dollars; `None` if the price of a worker is unknown."""
     minutes: float
+
+    @property
+    def text(self) -> str:
+        """The estimate in words."""
+        usd = "an unknown amount (a price is unknown)" if self.usd is None else dollars(self.usd)
+        return f"about {self.calls:,} calls, {self.tokens:,} tokens, {usd}, {self.minutes:.0f} minutes"
 
     def within(self, limits: Limits) -> CostEstimate:
         """Returns the part of the cost that the caps allow: that of a run which the tightest one keeps smaller."""

@@ -221,11 +221,8 @@ def _format_estimate(estimate: CostEstimate, limits: Limits) -> str:
     from rl_conductor_training.learn.report import describe_caps  # noqa: PLC0415
 
     caps = describe_caps(limits)
-    usd = "an unknown amount (a price is unknown)" if estimate.usd is None else dollars(estimate.usd)
-    return (
-        f"expected: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, {estimate.minutes:.0f} minutes; "
-        f"rough, with replies of {REPLY_TOKENS} tokens; {f'never more than {caps}' if caps else 'no cap is set'}"
-    )
+    bound = f"never more than {caps}" if caps else "no cap is set"
+    return f"expected: {estimate.text}; rough, with replies of {REPLY_TOKENS} tokens; {bound}"
 
 
 @dataclass

@@ -152,11 +152,7 @@ def _print_estimate(settings: TrainConfig) -> None:
 
 
 def _format_estimate(estimate: CostEstimate) -> str:
-    usd = "an unknown amount (a price is unknown)" if estimate.usd is None else dollars(estimate.usd)
-    return (
-        f"expected of the workers: about {estimate.calls:,} calls, {estimate.tokens:,} tokens, {usd}, "
-        f"{estimate.minutes:.0f} minutes; rough, until the first step is measured"
-    )
+    return f"expected of the workers: {estimate.text}; rough, until the first step is measured"
 
 
 def _read_settings(config: Path, seed: int | None, report_to: list[Reporter] | None) -> TrainConfig:
