@@ -1,4 +1,4 @@
-"""Measures the swarm tax: the spending of a query engine with the Conductor, relative to one of its workers alone.
+"""Measures the cost in tokens of a query engine with the Conductor, relative to one of its workers alone.
 
 Run with `uv run python benchmarks/llamaindex_swarm_tax.py [QUESTIONS]`. All answer the same questions over the same
 retrieved passages, with the models that this machine offers (see `Conductor.from_env`), and are counted by LlamaIndex's
@@ -78,7 +78,7 @@ def main(count: int) -> None:
     }
     print("; ".join(discovered.reasons))
     print(f"{count} questions, {PASSAGES} passages each; means per question; right with its standard error\n")
-    print(f"{'':<16}{'right':>14}{'calls':>8}{'tokens':>9}{'tax':>7}{'seconds':>9}", flush=True)
+    print(f"{'':<16}{'right':>14}{'calls':>8}{'tokens':>9}{'x alone':>9}{'seconds':>9}", flush=True)
     single_tokens = 0.0
     for name, llm in systems.items():
         rows = [answer_question(llm, question, expected) for question, expected in list(QUESTIONS.items())[:count]]
@@ -88,7 +88,7 @@ def main(count: int) -> None:
         seconds = statistics.mean(row.seconds for row in rows)
         cell = f"{accuracy:.2f} ± {error:.2f}"
         print(
-            f"{name:<16}{cell:>14}{calls:>8.1f}{tokens:>9.0f}{tokens / single_tokens:>7.1f}{seconds:>9.1f}", flush=True
+            f"{name:<16}{cell:>14}{calls:>8.1f}{tokens:>9.0f}{tokens / single_tokens:>9.1f}{seconds:>9.1f}", flush=True
         )
 
 

@@ -121,7 +121,7 @@ async def test_a_planner_is_compared_with_its_own_rows(learned: Learned) -> None
 
 async def test_a_folder_without_a_proof_has_no_record(learned: Learned) -> None:
     (learned.folder / "heldout.json").unlink()
-    with pytest.raises(ConfigError, match="nothing was proved on held-out questions"):
+    with pytest.raises(ConfigError, match="nothing was evaluated on held-out questions"):
         await compare_with_record(learned.folder, learned.questions)
 
 

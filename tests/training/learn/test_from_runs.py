@@ -349,7 +349,7 @@ async def test_a_proved_conductor_is_not_replaced_without_a_judge(tmp_path: Path
     path, out = export(tmp_path / "a.jsonl", [liked]), tmp_path / "out"
     out.mkdir()
     (out / "heldout.json").write_text('{"opened": "2026-01-01T00:00:00Z", "questions": 1, "seed": 0}')
-    with pytest.raises(ConfigError, match=r"proved on held-out questions.*name a judge, or another folder"):
+    with pytest.raises(ConfigError, match=r"evaluated on held-out questions.*name a judge, or another folder"):
         await learn_from_runs(path, build_pool(), out=out)
     assert [file.name for file in out.iterdir()] == ["heldout.json"]
 
@@ -373,7 +373,7 @@ def test_the_command_learns_from_runs_and_counts_them(tmp_path: Path, monkeypatc
     assert result.exit_code == 0, result.output
     assert "6 runs: 5 rated, 1 without feedback" in result.output
     assert "atlas → speller" in result.output
-    assert "5 liked plans for the planner. Nothing was proved." in result.output
+    assert "5 liked plans for the planner. Nothing was evaluated." in result.output
     assert "\x1b]0" not in result.output
     for arguments, message in (
         (options, "write either a TASK"),

@@ -182,7 +182,7 @@ async def test_heldout_questions_are_not_used_for_the_search(tmp_path: Path) -> 
             order.append((progress.stage, progress.row.sample))
 
     await learn(tmp_path, scripted(plan, "planner"), evolve(reflection), on_progress=on_progress)
-    heldout = {sample for stage, sample in order if stage == "proving on held-out questions"}
+    heldout = {sample for stage, sample in order if stage == "evaluating on held-out questions"}
     searched = {sample for stage, sample in order if stage == "searching for instructions"}
     assert len(heldout) == 4
     assert searched

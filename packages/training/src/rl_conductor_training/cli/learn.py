@@ -148,7 +148,7 @@ def learn(
     concurrency: ConcurrencyOption = 4,
     estimate_only: EstimateOption = False,
 ) -> None:
-    """Learn which of your workers answer which questions, in which order, and prove it on held-out questions.
+    """Learn which of your workers answer which questions, in which order, and evaluate it on held-out questions.
 
     It prints the expected cost first. The caps are hard: a call that could exceed them is not made. The same command
     resumes after an interruption without repeating paid calls. docs/learning.md describes the questions and the result.
@@ -326,10 +326,10 @@ def _print_feedback(record: FeedbackRecord, out: Path) -> None:
     stdout.print(_table(report.feedback_table(record.shapes)))
     stdout.print(Text(f"{report.FEEDBACK_METHOD}\n"))
     plans = counted(record.examples, "liked plan")
-    stdout.print(Text(f"Saved in {out}: {record.recommended}, {plans} for the planner. Nothing was proved."))
+    stdout.print(Text(f"Saved in {out}: {record.recommended}, {plans} for the planner. Nothing was evaluated."))
     console.note(
         console.stderr(),
-        "name --judge to try other workflows on these questions and to prove a gain, or compare in a canary; "
+        "name --judge to try other workflows on these questions and to measure a gain, or compare in a canary; "
         f"use it with rl-conductor ask --conductor {out}",
     )
 

@@ -181,8 +181,8 @@ def held_out_questions(folder: str | Path, task: Task) -> Task:
     folder = Path(folder)
     if not (folder / OPENING_FILE).is_file():
         raise ConfigError(
-            f"{str(folder)!r} has no {OPENING_FILE}: nothing was proved on held-out questions when it was learned, so "
-            "there is no record to compare with; see its report.html"
+            f"{str(folder)!r} has no {OPENING_FILE}: nothing was evaluated on held-out questions when it was learned, "
+            "so there is no record to compare with; see its report.html"
         )
     by_id = {sample.id: sample for sample in task.samples}
     names = read_value(folder / OPENING_FILE, HeldOutOpening).samples
@@ -212,7 +212,7 @@ def _recorded_rows(folder: Path, content: ConductorFile, samples: Sequence[Sampl
         if row is None or row.question != sample.question:
             raise ConfigError(
                 f"the record of {str(folder)!r} has no score for question {sample.id!r}: "
-                + ("it was another question then; " if row else "a cap ended the proof early, or it was changed; ")
+                + ("it was another question then; " if row else "a cap ended the evaluation early, or it was changed; ")
                 + "run rl-conductor learn again"
             )
     return [row for row in recorded if row is not None]

@@ -118,7 +118,7 @@ class LearnData:
         if not (shared := heldout & trained):
             return []
         counts = f"{len(shared)} of the {len(heldout)} groups of held-out questions are also in training"
-        return [f"{counts}: on other kinds of questions the systems may do worse than in the proof"]
+        return [f"{counts}: on other kinds of questions the systems may do worse than in this evaluation"]
 
 
 def load_questions(name: str, **options: Any) -> Task:

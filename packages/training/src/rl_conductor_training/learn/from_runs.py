@@ -101,8 +101,8 @@ def _check_replaceable(folder: Path, judge: Model | str | None) -> None:
     """Raises `ConfigError` if a conductor that was proved would be replaced by one that can't be."""
     if judge is None and (folder / OPENING_FILE).exists():
         raise ConfigError(
-            f"the conductor in {str(folder)!r} was proved on held-out questions, and without a judge nothing can be "
-            "proved: name a judge, or another folder"
+            f"the conductor in {str(folder)!r} was evaluated on held-out questions, and without a judge nothing can "
+            "be evaluated: name a judge, or another folder"
         )
 
 

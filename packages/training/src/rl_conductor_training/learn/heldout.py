@@ -56,7 +56,7 @@ async def prove(
     if not ids:
         return None
     if len(ids) < len(samples):
-        notes.append(f"a cap ended the proof early: it covers {len(ids)} of {len(samples)} held-out questions")
+        notes.append(f"a cap ended the evaluation early: it covers {len(ids)} of {len(samples)} held-out questions")
     groups = [data.groups[name] for name in ids]
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
     comparisons = tuple(compare(systems, ids, groups))
@@ -106,8 +106,8 @@ def _drop_incomplete(systems: Sequence[SystemRows], questions: int, notes: list[
             complete.append(system)
         else:
             notes.append(
-                f"a cap ended the proof of {system.name} after {len(system.rows)} of {questions} questions, so it is "
-                "not in the table"
+                f"a cap ended the evaluation of {system.name} after {len(system.rows)} of {questions} questions, so "
+                "it is not in the table"
             )
     return complete
 

@@ -202,7 +202,7 @@ class _LearnRun:
         for learner in learners:
             learner.fit(lessons)
         if compares or gate.fixed_is_better:
-            self._begin("proving on held-out questions", 1.0)
+            self._begin("evaluating on held-out questions", 1.0)
             findings.proof = await prove(self.runner, self.data, learners, lessons, self.notes)
             if findings.proof is None:
                 raise self._caps_too_low("to ask every system a single held-out question", plan.thorough)
@@ -354,7 +354,7 @@ class _LearnRun:
         self._begin("comparing the learners", plan.choosing)
         results = await validate_learners(self.runner, self.learners, samples, tries_planners=plan.tries_planners)
         if self.runner.is_exhausted:
-            self._note_cap("validation", "learners without a result are not proved")
+            self._note_cap("validation", "learners without a result are not evaluated on the held-out questions")
         names = {*BASELINES, *(result.name for result in results if result.is_chosen)}
         return results, [learner for learner in self.learners if learner.name in names]
 

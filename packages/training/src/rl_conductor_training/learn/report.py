@@ -52,7 +52,7 @@ def validation_table(record: LearnRecord) -> Table:
         )
         for result in record.validation
     )
-    return Table(("learner", "proved", "right", "$", "tokens", "time"), rows)
+    return Table(("learner", "evaluated", "right", "$", "tokens", "time"), rows)
 
 
 def comparison_table(proof: Proof) -> Table:
@@ -81,7 +81,7 @@ def gate_table(record: LearnRecord) -> Table:
             (f"best fixed workflow: {gate.best_fixed}", gate.fixed.formatted_with_interval),
             ("oracle: at least one workflow is right", gate.oracle.formatted_with_interval),
             ("fixed over single", gate.fixed_over_single.formatted_with_interval),
-            ("oracle over fixed (the room)", gate.oracle_over_fixed.formatted_with_interval),
+            ("oracle over fixed (headroom)", gate.oracle_over_fixed.formatted_with_interval),
         ),
     )
 
