@@ -44,7 +44,7 @@ async def test_time_that_is_over_counts_if_it_is_that_of_all_runs(
 ) -> None:
     budget = shared_budget(shared)
     trace = await ask(ScriptedModel("far", delay=5), budget, Limits(seconds=own))
-    assert {call.outcome for call in trace.calls()} == {"timeout"}
+    assert {call.outcome for call in trace.calls} == {"timeout"}
     assert was_limited(trace, budget) is limited
 
 
@@ -53,5 +53,5 @@ async def test_a_refused_call_counts_unless_the_prompt_is_too_long_for_the_model
     assert was_limited(await ask(ScriptedModel("far"), budget), budget)
     budget = Budget(Limits(depth=NESTING))
     trace = await ask(ScriptedModel("far", capabilities=ALL.model_copy(update={"context": 10})), budget)
-    assert "refused" in {call.outcome for call in trace.calls()}
+    assert "refused" in {call.outcome for call in trace.calls}
     assert not was_limited(trace, budget)

@@ -60,7 +60,7 @@ async def _find_run(service: Service, run: str, *, key: str | None) -> dict[str,
 
 
 def _dump(trace: Trace, *, is_tenant: bool) -> dict[str, Any]:
-    return (without_access_errors(trace, trace.calls()) if is_tenant else trace).model_dump(mode="json")
+    return (without_access_errors(trace, trace.calls) if is_tenant else trace).model_dump(mode="json")
 
 
 INTERNAL_FIELDS: dict[str, Any] = {

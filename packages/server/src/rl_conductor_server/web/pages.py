@@ -98,7 +98,7 @@ async def _run_view(visitor: Visitor, run: str) -> RunView:
         raise run_not_found(run)
     trace = await service.store.get_trace(run)
     if trace is not None:
-        seen = trace if visitor.is_admin else without_access_errors(trace, trace.calls())
+        seen = trace if visitor.is_admin else without_access_errors(trace, trace.calls)
         return RunView.of(row, seen, Progress())
     handle = service.runs.get(run)
     progress = (

@@ -226,7 +226,7 @@ def excerpt(text: str) -> str:
 
 
 def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
-    error = write.trace.error and without_access_errors(write.trace.error, write.trace.calls())
+    error = write.trace.error and without_access_errors(write.trace.error, write.trace.calls)
     return {
         "status": write.status,
         "seconds": write.trace.seconds,
