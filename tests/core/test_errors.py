@@ -21,7 +21,8 @@ from rl_conductor.errors import (
     WorkflowParseError,
     WorkflowValidationError,
 )
-from rl_conductor.trace.trace import Trace, Versions
+from rl_conductor.trace.setup import Versions
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Message, Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy

@@ -25,15 +25,8 @@ from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.observers import RunInfo
-from rl_conductor.trace.trace import (
-    Answer,
-    PlannerSetup,
-    Round,
-    Setup,
-    Trace,
-    Versions,
-    WorkerSetup,
-)
+from rl_conductor.trace.setup import PlannerSetup, Setup, Versions, WorkerSetup
+from rl_conductor.trace.trace import Answer, Round, Trace
 from rl_conductor.types import Request, total
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, PlanSpace

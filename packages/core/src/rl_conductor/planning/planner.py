@@ -35,7 +35,8 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import PlanRejected, PlanStarted
-from rl_conductor.trace.trace import PlannerSetup, PlanRecord
+from rl_conductor.trace.setup import PlannerSetup
+from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Card, Completion, Message, Request, ResponseFormat, Roster, Sampling, Wording
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import PLAN_TOKENS, raised_max_tokens

@@ -13,11 +13,8 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.replay.recording import RecordedModel, Recording, recorded_capabilities
-from rl_conductor.trace.trace import (
-    Round,
-    Setup,
-    Trace,
-)
+from rl_conductor.trace.setup import Setup
+from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.workflow.limits import Limits
 
 

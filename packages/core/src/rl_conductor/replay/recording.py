@@ -17,12 +17,8 @@ from rl_conductor.errors import (
 )
 from rl_conductor.models.base import Capabilities
 from rl_conductor.trace.fingerprint import fingerprint
-from rl_conductor.trace.trace import (
-    Call,
-    PlannerSetup,
-    Trace,
-    WorkerSetup,
-)
+from rl_conductor.trace.setup import PlannerSetup, WorkerSetup
+from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
 NOT_RECORDED = "the recording contains no reply to this request"

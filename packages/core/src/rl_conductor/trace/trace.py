@@ -13,29 +13,23 @@ from typing import Literal
 
 from pydantic import Field
 
-from rl_conductor.plan_text.forms import Form
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.trace.feedback import Feedback
 from rl_conductor.trace.outcomes import CANCELLED, CallOutcome
+from rl_conductor.trace.setup import Setup, Versions
 from rl_conductor.types import (
-    Card,
     Completion,
     Dollars,
     Message,
-    Names,
     Request,
-    Roster,
-    Sampling,
     Text,
     Usage,
     Value,
-    Wording,
     total,
 )
-from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode, Step, Workflow
+from rl_conductor.workflow.workflow import Step, Workflow
 
 
 class Charge(Value):
@@ -246,62 +240,6 @@ class Answer(Value):
     """The last step; the best earlier step because the last one failed; or a tool call for the caller."""
     round: int
     step: int
-
-
-class Versions(Value):
-    """Versions of the package and of the prompts."""
-
-    package: str
-    prompt: str
-    """A hash of all prompt templates; see `prompt_version`."""
-
-
-class WorkerSetup(Value):
-    """The configuration of one worker of the pool."""
-
-    card: Card
-    model: str
-    """Its model, as `provider:name`."""
-    can: Names
-    """Names of the capabilities of its model."""
-    context: int | None = None
-    """Maximum tokens of prompt and reply together, if known."""
-    sampling: Sampling
-    instructions: str = ""
-    """The worker's own instructions."""
-
-
-class PlannerSetup(Value):
-    """The configuration of the planner."""
-
-    card: Card
-    can: Names
-    """Names of the capabilities of its model."""
-    context: int | None = None
-    """Maximum tokens of prompt and reply together, if known."""
-    runs_in: Literal["server", "process"] = Field(default="server", exclude_if=lambda place: place == "server")
-    """Where its model runs, on which the wording of the prompt depends."""
-    lengths: Literal["grammar", "check"] = Field(default="grammar", exclude_if=lambda check: check == "grammar")
-    """How length limits in plans are enforced, on which the grammar depends."""
-    form: Form | None
-    roster: Roster
-    wording: Wording | None = Field(default=None, exclude_if=lambda wording: wording is None)
-    examples: int | tuple[PlanExample, ...]
-    instructions: str = ""
-    """The user's own instructions for plans."""
-    samples: int
-    repair: bool
-    sampling: Sampling
-
-
-class Setup(Value):
-    """The conductor's configuration, from which a replay makes the same requests."""
-
-    planner: PlannerSetup
-    workers: tuple[WorkerSetup, ...]
-    """The whole pool, in its order."""
-    access: AccessMode
-    retries: int
 
 
 class Trace(Value, validate_by_name=True, serialize_by_alias=True):
