@@ -1,4 +1,4 @@
-"""`docs/serve.md` is executed: its requests over a real socket, its settings by the reader of settings."""
+"""The server's pages are executed: requests over a real socket, settings by the reader of settings."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from rl_conductor_server.settings import KeyEntry, Settings
 from server.conftest import Serve
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("serve.md", "serve-stateful.md", "serve-settings.md", "monitoring.md")
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -32,7 +33,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-BLOCKS = blocks("serve.md")
+BLOCKS = [block for page in PAGES for block in blocks(page)]
 PROGRAMS = [text for kind, text in BLOCKS if kind == "py"]
 CURL = [text for kind, text in BLOCKS if text.startswith("curl")]
 COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines() if line.startswith("rl-")]
