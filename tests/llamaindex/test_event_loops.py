@@ -20,7 +20,7 @@ from llama_index.core.tools import QueryEngineTool
 from llama_index.llms.ollama import Ollama
 
 from llama_index.llms.conductor import Conductor
-from llama_index.llms.conductor.async_support import uses_async
+from llama_index.llms.conductor.models.async_support import uses_async
 
 from .ollama_server import FakeOllama, ollama
 from .scripts import TWO_STEPS, EchoLLM, response_text, user_messages

@@ -1,11 +1,11 @@
 """The RL Conductor as a LlamaIndex LLM: it plans a workflow over other models, indexes and agents, and runs it."""
 
-from .agents import AgentModel, ChatEngineModel, WorkflowModel
 from .base import Conductor
 from .instrumentation import ConductorEvent
-from .llm_model import LLMModel
-from .retrieval import QueryEngineModel, RetrieverModel
-from .task_model import SourcedCompletion
+from .models.agents import AgentModel, ChatEngineModel, WorkflowModel
+from .models.llm_model import LLMModel
+from .models.retrieval import QueryEngineModel, RetrieverModel
+from .models.task_model import SourcedCompletion
 from .workers import pool_of
 
 __all__ = [

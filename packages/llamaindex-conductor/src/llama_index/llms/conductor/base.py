@@ -44,9 +44,9 @@ from .chat_requests import core_request
 from .chat_responses import chunk_response, tool_selections, trace_response
 from .instrumentation import CallReporter
 from .messages import keep_first_call
+from .models.task_model import TaskModel
 from .settings import CORE_FIELDS, OPTIONS
 from .structured_output import StructuredOutputLLM
-from .task_model import TaskModel
 from .workers import WorkersLike, context_window, max_output_tokens
 
 

@@ -14,7 +14,7 @@ from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.summary import Summary
 
 from .messages import chat_message, core_message, reply_message
-from .task_model import SourcedCall, sourced_calls, unique_nodes
+from .models.task_model import SourcedCall, sourced_calls, unique_nodes
 
 
 def chunk_response(text: str, delta: str) -> ChatResponse:

@@ -29,10 +29,10 @@ from rl_conductor.trace.events import AnswerDelta, Finished, PlanDelta
 from rl_conductor.types import Delta
 
 from .chat_responses import completion_response, trace_response, without_usage
-from .llm_model import LLMModel
 from .messages import chat_message
-from .nested_conductor import NestedConductorModel
-from .task_model import TaskModel
+from .models.llm_model import LLMModel
+from .models.nested_conductor import NestedConductorModel
+from .models.task_model import TaskModel
 
 dispatcher = get_dispatcher(__name__)
 

@@ -22,10 +22,10 @@ from rl_conductor.integration import WorkerEntry, worker_from
 from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.pool.worker import Described
 
-from .agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
-from .llm_model import LLMModel
-from .nested_conductor import ConductorHost, NestedConductorModel
-from .retrieval import QueryEngineModel, RetrieverModel
+from .models.agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
+from .models.llm_model import LLMModel
+from .models.nested_conductor import ConductorHost, NestedConductorModel
+from .models.retrieval import QueryEngineModel, RetrieverModel
 
 SingleWorker = str | LLM | BaseQueryEngine | BaseRetriever | BaseChatEngine | Workflow | BaseTool | Model | Worker
 """A worker without further settings: `provider:model`, or an object."""

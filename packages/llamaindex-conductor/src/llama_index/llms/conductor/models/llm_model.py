@@ -34,6 +34,7 @@ from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
 from llama_index.core.utilities.token_counting import TokenCounter
 from typing_extensions import override
 
+from llama_index.llms.conductor.messages import chat_message, core_reasoning
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Tool, Usage
 from rl_conductor.errors import BadRequestError
 from rl_conductor.integration import (
@@ -50,7 +51,6 @@ from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
 
 from .async_support import inherits_method
 from .errors import translate_errors
-from .messages import chat_message, core_reasoning
 
 log = logging.getLogger("llama_index.llms.conductor")
 

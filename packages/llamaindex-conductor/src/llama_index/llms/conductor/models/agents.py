@@ -25,12 +25,12 @@ from llama_index.core.workflow import InputRequiredEvent, StartEvent, Workflow
 from pydantic_core import to_json
 from typing_extensions import override
 
+from llama_index.llms.conductor.messages import chat_message
 from rl_conductor import Price, Request
 from rl_conductor.errors import ConfigError, PausedError
 from rl_conductor.integration import call_async_or_sync, prompt_in
 
 from .errors import translate_errors
-from .messages import chat_message
 from .task_model import TaskModel, TaskResult
 
 

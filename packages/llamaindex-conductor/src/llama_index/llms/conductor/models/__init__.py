@@ -1,0 +1,1 @@
+"""LlamaIndex's LLMs, query engines, retrievers, agents and workflows as `Model`s of the core."""
