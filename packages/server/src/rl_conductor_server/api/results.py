@@ -57,8 +57,9 @@ class Results:
         """
         if level == "none":
             return {}
-        trace = without_access_errors(self.traces[0], self.traces[0].calls())
-        summary = self.summaries[0] if trace is self.traces[0] else Summary.of(trace)
+        first = self.traces[0]
+        trace = without_access_errors(first, first.calls)
+        summary = self.summaries[0] if trace is first else Summary.of(trace)
         full = {"trace": trace.model_dump(mode="json")} if level == "full" else {}
         return {"conductor": summary.model_dump(mode="json") | full}
 
