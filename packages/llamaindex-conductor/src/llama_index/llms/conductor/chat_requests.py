@@ -31,7 +31,11 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
     unknown = keywords.keys() - KEYWORDS
     if unknown:
         names = ", ".join(sorted(unknown))
-        raise ConfigError(f"unknown keyword arguments: {names}; this LLM accepts {', '.join(sorted(KEYWORDS))}")
+        accepted = ", ".join(sorted(KEYWORDS))
+        raise ConfigError(
+            f"unknown keyword arguments: {names}; this LLM accepts {accepted}, and a vendor's other options belong to "
+            "the LLM of the worker"
+        )
     options = {ALIASES.get(name, name): value for name, value in keywords.items() if value is not None}
     tools = tuple(core_tool(tool) for tool in options.get("tools", ()))
     try:
