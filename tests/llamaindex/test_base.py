@@ -310,7 +310,7 @@ def test_an_impossible_policy_is_an_error_at_construction() -> None:
 def test_an_unknown_keyword_of_a_call_is_an_error() -> None:
     with pytest.raises(
         ConfigError,
-        match="unknown keyword arguments: temprature; this LLM accepts .*, and a vendor's other options belong",
+        match=r"unknown keyword arguments: temprature; this LLM accepts .*, and a vendor's other options belong",
     ):
         conductor().complete("Why?", temprature=1.0)
 
