@@ -12,7 +12,7 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 
 from langchain_conductor.cache_key import cache_key
 from langchain_conductor.call_options import CallOptions
@@ -181,7 +181,28 @@ class ChatConductor(ChatConductorSettings):
     def _combine_llm_outputs(self, llm_outputs: list[dict[str, Any] | None]) -> dict[str, Any]:
         return combine_outputs(llm_outputs)
 
-    # LangChain does not always pass the run to `_stream`; so the next four methods call a copy that knows its run.
+    # LangChain does not pass on the recursion limit, nor always the run to `_stream`; so the next six methods call a
+    # copy that knows them.
+
+    def invoke(
+        self,
+        input: LanguageModelInput,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> AIMessage:
+        """Returns the whole answer."""
+        config = ensure_config(config)
+        return super(ChatConductor, self._for_run(None, config)).invoke(input, config, **kwargs)
+
+    async def ainvoke(
+        self,
+        input: LanguageModelInput,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> AIMessage:
+        """Returns the whole answer."""
+        config = ensure_config(config)
+        return await super(ChatConductor, self._for_run(None, config)).ainvoke(input, config, **kwargs)
 
     def stream(
         self,
@@ -191,7 +212,7 @@ class ChatConductor(ChatConductorSettings):
     ) -> Iterator[AIMessageChunk]:
         """Streams the final worker's tokens."""
         config, run = prepare_run(config)
-        return super(ChatConductor, self._for_run(run)).stream(input, config, **kwargs)
+        return super(ChatConductor, self._for_run(run, config)).stream(input, config, **kwargs)
 
     def astream(
         self,
@@ -201,7 +222,7 @@ class ChatConductor(ChatConductorSettings):
     ) -> AsyncIterator[AIMessageChunk]:
         """Streams the final worker's tokens."""
         config, run = prepare_run(config)
-        return super(ChatConductor, self._for_run(run)).astream(input, config, **kwargs)
+        return super(ChatConductor, self._for_run(run, config)).astream(input, config, **kwargs)
 
     def _generate_with_cache(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
@@ -287,9 +308,11 @@ class ChatConductor(ChatConductorSettings):
         if options.model not in (None, self.model):
             conductor = self._build_conductor(options.model)
         request = options.to_request(messages)
-        return ChatRun(conductor, request, options.policy, options.limits, self.stream_drafts)
+        return ChatRun(conductor, request, options.policy, options.limits, self.stream_drafts, self._recursion_limit)
 
-    def _for_run(self, run: BaseRunManager | None) -> Self:
+    def _for_run(self, run: BaseRunManager | None, config: RunnableConfig | None = None) -> Self:
         copy = self.model_copy()
         copy._conductor, copy._run = self.conductor, run  # noqa: SLF001
+        if config is not None:
+            copy._recursion_limit = config["recursion_limit"]  # noqa: SLF001
         return copy

@@ -84,6 +84,8 @@ class ChatRun:
     policy: Policy | None
     limits: Limits | None
     stream_drafts: bool = False
+    recursion_limit: int | None = None
+    """The limit of supersteps for workers that are graphs; `None` if the caller set none."""
 
     def check(self) -> None:
         """Checks that the policy and the workers' capabilities allow the request.
@@ -149,7 +151,7 @@ class ChatRun:
                 self.request, policy=self.policy, limits=self.limits, on_event=on_event, stream=stream
             )
 
-        config = child_config(run, stream_drafts=self.stream_drafts)
+        config = child_config(run, stream_drafts=self.stream_drafts, recursion_limit=self.recursion_limit)
         try:
             with set_config_context(config) as context:
                 context.run(disable_usage_callbacks)

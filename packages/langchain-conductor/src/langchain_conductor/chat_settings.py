@@ -93,6 +93,8 @@ class ChatConductorSettings(BaseChatModel):
     _conductor: Conductor | None = PrivateAttr(default=None)
     _run: BaseRunManager | None = PrivateAttr(default=None)
     """The run of the current stream, which LangChain does not always pass to `_stream`."""
+    _recursion_limit: int | None = PrivateAttr(default=None)
+    """That of the config of the current call, which LangChain does not pass on."""
 
     @model_validator(mode="before")
     @classmethod

@@ -89,10 +89,13 @@ def track_event(event: Event) -> None:
             _current_call.set(event)
 
 
-def child_config(run: BaseRunManager | None, *, stream_drafts: bool = False) -> RunnableConfig:
+def child_config(
+    run: BaseRunManager | None, *, stream_drafts: bool = False, recursion_limit: int | None = None
+) -> RunnableConfig:
     """Builds the config of calls that are made on behalf of `run`, the run of a chat model.
 
     Unless `stream_drafts` is set, handlers don't get the tokens of these calls, which would mix with the answer's.
+    `recursion_limit` is that of the chat model's own config, which LangChain does not pass on.
     """
     if run is None:
         return ensure_config()
@@ -107,7 +110,7 @@ def child_config(run: BaseRunManager | None, *, stream_drafts: bool = False) -> 
     children.add_metadata(
         {key: value for key, value in run.inheritable_metadata.items() if not key.startswith(MODEL_METADATA_PREFIX)}
     )
-    return patch_config(ensure_config(), callbacks=children)
+    return patch_config(ensure_config(), callbacks=children, recursion_limit=recursion_limit)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from langchain_core.messages import AIMessage, BaseMessage, BaseMessageChunk
 from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from pydantic_core import to_json
 
 from langchain_conductor.messages import lc_messages
@@ -79,7 +80,7 @@ class RunnableModel:
             async with asyncio.timeout(request.timeout):
                 value = self._to_input(request)
                 output = await invoke_interruptible(
-                    self.runnable, value, async_only=self._async_only, config=_own_thread(self.runnable)
+                    self.runnable, value, async_only=self._async_only, config=_call_config(self.runnable)
                 )
         return self._to_completion(request, output, usage)
 
@@ -134,14 +135,20 @@ class RunnableModel:
 # ------------------------------------------------------------------------------------------- inputs
 
 
-def _own_thread(runnable: Runnable[Any, Any]) -> RunnableConfig | None:
-    """Returns a config with a new thread for a graph that has a checkpointer, unless a thread is already set."""
-    if getattr(runnable, "checkpointer", None) in (None, True, False):
-        return None
-    configs = (getattr(runnable, "config", None) or {}, ensure_config())
-    if any("thread_id" in config.get("configurable", {}) for config in configs):
-        return None
-    return {"configurable": {"thread_id": str(uuid4())}}
+def _call_config(runnable: Runnable[Any, Any]) -> RunnableConfig:
+    """Returns what a call sets explicitly, since the config of a graph takes precedence over that of its caller.
+
+    That is the smaller of their recursion limits, where LangChain's default counts as none, and a new thread for a
+    graph that has a checkpointer, unless a thread is already set.
+    """
+    own, caller = getattr(runnable, "config", None) or {}, ensure_config()
+    config: RunnableConfig = {}
+    if (limit := caller["recursion_limit"]) != DEFAULT_RECURSION_LIMIT:
+        config["recursion_limit"] = min(limit, own.get("recursion_limit", limit))
+    has_own_checkpointer = getattr(runnable, "checkpointer", None) not in (None, True, False)
+    if has_own_checkpointer and not any("thread_id" in each.get("configurable", {}) for each in (own, caller)):
+        config["configurable"] = {"thread_id": str(uuid4())}
+    return config
 
 
 def _find_input_field(runnable: Runnable[Any, Any]) -> str:
