@@ -65,3 +65,14 @@ async def test_a_planner_that_waits_for_a_person_ends_the_run() -> None:
     with pytest.raises(RunError, match="there is no answer: agent paused"):
         await Conductor(planner, pool_of(a="An answer.", b="An answer.")).run("q")
     assert len(planner.requests) == 1
+
+
+async def test_a_step_that_runs_alone_ends_its_run_as_well() -> None:
+    other = ScriptedModel("An answer.")
+    alone = conductor(TWO, pause, other)
+    stepwise = alone.stepwise("q", await alone.plan("q"))
+    with pytest.raises(RunError, match=ERROR) as caught:
+        await stepwise.step(0)
+    assert caught.value.ends_run
+    assert [result.status for result in caught.value.trace.rounds[0].results] == ["failed", "skipped"]
+    assert not other.requests

@@ -53,7 +53,7 @@ class Run(RunState):
             interruption = str(error)
         except Exception as error:
             ends_run = isinstance(error, ConductorError) and error.ends_run
-            interruption = self._locate(error) if ends_run else str(error)
+            interruption = self.locate(error) if ends_run else str(error)
             if not ends_run:
                 raise
         finally:
@@ -66,7 +66,7 @@ class Run(RunState):
         self.rounds, self.dropped = resumable_rounds(self.rounds, self.allowed)
         return self.rounds.pop() if self.rounds else None
 
-    def _locate(self, error: Exception) -> str:
+    def locate(self, error: Exception) -> str:
         """Returns the text of `error`, with its step and worker if it comes from one."""
         text = str(error)
         return next((failure for failure in list_failures(self.rounds) if text in failure), text)

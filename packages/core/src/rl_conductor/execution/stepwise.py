@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from rl_conductor._internal.sync import PerLoop
-from rl_conductor.errors import ConfigError, GuardrailError, WorkflowValidationError
+from rl_conductor.errors import ConductorError, ConfigError, GuardrailError, WorkflowValidationError
 from rl_conductor.execution.answer import raise_if_unanswered, run_error
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.plan_source import PlanSource
@@ -57,7 +57,7 @@ class Stepwise:
             ConfigError: the result of a step in its access list is missing.
             IndexError: the plan has no step at this position.
             PolicyError: the policy does not allow a guardrail to read the question.
-            RunError: a guardrail refused the question, or failed.
+            RunError: a guardrail refused the question, or failed; or the step failed with an error that ends the run.
             WorkflowValidationError: the policy does not allow one of the results.
         """
         if self._run.context.guardrails:
@@ -70,7 +70,13 @@ class Stepwise:
         self._run.context.charge_previous(calls)
         with self._observe(self._run.info) as emit:
             execution.round.run = self._run.context.with_listener(emit)
-            return await execution.run_step(self.workflow, index, calls)
+            try:
+                return await execution.run_step(self.workflow, index, calls)
+            except ConductorError as error:
+                if not error.ends_run:
+                    raise
+                self._run.rounds[len(self._run.previous_rounds) :] = [execution.to_round(self.plan)]
+                raise run_error(self._run.finish(self._run.locate(error)), ends_run=True) from None
 
     async def check_input(self) -> None:
         """Lets the guardrails check the question, once.

@@ -12,15 +12,14 @@ from contextlib import nullcontext
 from typing import Annotated, Any
 
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
-from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict
 
 from langchain_conductor.graph.paused_calls import apaused_calls, paused_calls
+from langchain_conductor.graph.signals import allow_signals, raise_signals
 from langchain_conductor.graph.step_groups import StepGroup, group_steps
 from langchain_conductor.models.errors import raise_langchain_errors
-from langchain_conductor.models.interrupts import allow_interrupts
 from langchain_conductor.tracing import hide_tokens
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.integration import run_sync
@@ -54,14 +53,14 @@ class AsyncNode(Runnable[Any, Any]):
         self._work = work
         self._blocking_work = blocking_work or (lambda state: run_sync(work(state)))
 
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
         """Returns the state update, for `graph.invoke`."""
-        with allow_interrupts(GraphBubbleUp), raise_langchain_errors():
+        with allow_signals(config), raise_langchain_errors():
             return self._blocking_work(input)
 
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002, ARG002
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **_: Any) -> Any:  # noqa: A002
         """Returns the state update, for `graph.ainvoke`."""
-        with allow_interrupts(GraphBubbleUp), raise_langchain_errors():
+        with allow_signals(config), raise_langchain_errors():
             return await self._work(input)
 
 
@@ -73,13 +72,13 @@ class StepNode(Runnable[Any, Any]):
 
     def invoke(self, input: StepState, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: A002
         """Returns the state update, for `graph.invoke`."""
-        with paused_calls(ensure_config(config)) as calls, allow_interrupts(GraphBubbleUp), raise_langchain_errors():
+        with paused_calls(ensure_config(config)) as calls, raise_signals(), raise_langchain_errors():
             return run_sync(self._work(input, calls))
 
     async def ainvoke(self, input: StepState, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: A002
         """Returns the state update, for `graph.ainvoke`."""
         async with apaused_calls(ensure_config(config)) as calls:
-            with allow_interrupts(GraphBubbleUp), raise_langchain_errors():
+            with raise_signals(), raise_langchain_errors():
                 return await self._work(input, calls)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core import exceptions as lc_errors
 from langchain_core.runnables import Runnable
 
-from langchain_conductor.models.interrupts import is_interrupt, paused_error
+from langchain_conductor.models.interrupts import interrupt_error
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -141,8 +141,8 @@ def translate_errors(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 
 
 def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
-    if is_interrupt(error):
-        return paused_error(name)
+    if (interrupt := interrupt_error(error, name)) is not None:
+        return interrupt
     text = redact_secrets(str(error), find_secrets(runnable))[:1000] or type(error).__name__
     if is_loop_error(error):
         exclude_running_loop()

@@ -1,14 +1,14 @@
-"""Lets a worker pause the LangGraph graph that it runs in.
+"""Lets a worker pause the LangGraph graph that it runs in, or hand over to another node of it.
 
-LangGraph pauses a graph with an exception that must leave its top level. The core treats every exception of a worker as
-a failure, to be retried or given to another worker; so inside the core the exception is wrapped in a `WorkerInterrupt`,
-which the core passes on.
+LangGraph does both with exceptions that must leave the node. The core treats every exception of a worker as a failure,
+to be retried or given to another worker; so inside the core the exception is wrapped in a `WorkerInterrupt`, which the
+core passes on.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -16,25 +16,42 @@ from typing import Any
 from langchain_core.runnables import Runnable
 
 from langchain_conductor.models.invocation import invoke
-from rl_conductor.errors import PausedError
+from rl_conductor.errors import ModelError, PausedError
 from rl_conductor.integration import PauseSignal
 
 
 class WorkerInterrupt(PauseSignal):
-    """Carries `interrupt`, the exception with which a worker pauses the graph around it, through the core."""
+    """Carries `interrupt`, the exception with which a worker pauses or leaves the graph around it, through the core."""
 
     def __init__(self, interrupt: Exception) -> None:
         super().__init__(str(interrupt))
         self.interrupt = interrupt
 
 
-_interrupt_type: ContextVar[type[Exception] | None] = ContextVar("conductor_interrupt_type", default=None)
+class HandoffError(ModelError):
+    """An agent hands over to a node where nothing can go there; a mistake in the program, so the run ends."""
+
+    ends_run = True
 
 
-def is_interrupt(error: Exception) -> bool:
-    """Whether `error` pauses a LangGraph graph."""
+_is_allowed: ContextVar[Callable[[Exception], bool] | None] = ContextVar("conductor_interrupts", default=None)
+
+
+def interrupt_error(error: Exception, name: str) -> ModelError | None:
+    """Returns the error for the runnable `name` if it interrupted or handed over where it can't."""
     errors = sys.modules.get("langgraph.errors")  # an extra; without it, nothing raises its exceptions
-    return errors is not None and isinstance(error, errors.GraphInterrupt)
+    if errors is None:
+        return None
+    if isinstance(error, errors.ParentCommand):
+        return _handoff_error(error.args[0], name)
+    return paused_error(name) if isinstance(error, errors.GraphInterrupt) else None
+
+
+def _handoff_error(command: Any, name: str) -> HandoffError:
+    targets = command.goto if isinstance(command.goto, list | tuple) else [command.goto]
+    names = ", ".join(repr(getattr(target, "node", target)) for target in targets) or "the graph around it"
+    message = f"{name} hands over to {names}, which a plan can't do; add create_conductor to the graph with that node"
+    return HandoffError(message, model=name)
 
 
 def paused_error(name: str) -> PausedError:
@@ -44,30 +61,38 @@ def paused_error(name: str) -> PausedError:
 
 
 @contextmanager
-def allow_interrupts(interrupt_type: type[Exception]) -> Iterator[None]:
-    """Lets workers called in this block pause the surrounding graph by raising `interrupt_type`."""
-    token = _interrupt_type.set(interrupt_type)
+def allow_interrupts(is_allowed: Callable[[Exception], bool]) -> Iterator[None]:
+    """Lets workers called in this block pause or leave the surrounding graph by exceptions that are allowed."""
+    token = _is_allowed.set(is_allowed)
+    try:
+        with unwrap_interrupts():
+            yield
+    finally:
+        _is_allowed.reset(token)
+
+
+@contextmanager
+def unwrap_interrupts() -> Iterator[None]:
+    """Raises the exceptions with which workers called in this block pause or leave the graph."""
     try:
         yield
     except WorkerInterrupt as wrapper:
         raise wrapper.interrupt from None
-    finally:
-        _interrupt_type.reset(token)
 
 
 async def invoke_interruptible(runnable: Runnable[Any, Any], value: Any, **options: Any) -> Any:
     """Calls `runnable` as `invoke` does, and wraps its interrupts inside a graph that can pause.
 
     Raises:
-        WorkerInterrupt: `runnable` paused the graph.
+        WorkerInterrupt: `runnable` paused or left the graph.
     """
-    interrupt_type = _interrupt_type.get()
-    if interrupt_type is None:
-        return await invoke(runnable, value, **options)
-    token = _interrupt_type.set(None)  # models called by `runnable` itself are in its graph, not in the outer one
+    is_allowed = _is_allowed.get()
+    token = _is_allowed.set(None)  # models called by `runnable` itself are in its graph, not in the outer one
     try:
         return await invoke(runnable, value, **options)
-    except interrupt_type as interrupt:
-        raise WorkerInterrupt(interrupt) from None
+    except Exception as error:
+        if is_allowed is not None and is_allowed(error):
+            raise WorkerInterrupt(error) from None
+        raise
     finally:
-        _interrupt_type.reset(token)
+        _is_allowed.reset(token)
