@@ -132,6 +132,25 @@ def test_a_conversation_without_a_reducer_for_messages_is_not_doubled() -> None:
     assert texts(result) == ["q", ANSWER]
 
 
+def test_the_updates_of_the_node_have_only_what_is_new() -> None:
+    (update,) = around(create_conductor(conductor())).stream(QUESTION, stream_mode="updates")
+    assert texts(update["solve"]) == [ANSWER]
+
+
+@pytest.mark.parametrize("key", ["messages", "chat"])
+def test_alone_with_a_checkpointer_it_continues_the_conversation(key: str) -> None:
+    solver = conductor(*[plan((0, "tell", []))] * 2)
+    graph = create_conductor(solver, input_key=key, output_key=key)
+    graph.checkpointer = InMemorySaver()
+    graph.invoke({key: [HumanMessage("I am Ann.")]}, THREAD)
+    result = graph.invoke({key: [HumanMessage("Who am I?")]}, THREAD)
+    assert [message.text for message in result[key]] == ["I am Ann.", "tell()", "Who am I?", "tell()"]
+    assert graph.get_state(THREAD).values[key] == result[key]
+    worker = solver.pool["a"].model
+    assert isinstance(worker, ScriptedModel)
+    assert "I am Ann." in str(worker.requests[-1].messages)
+
+
 def test_a_graph_whose_state_has_the_key_gets_the_plan() -> None:
     class WithPlan(MessagesState):
         conductor_plan: dict[str, Any]

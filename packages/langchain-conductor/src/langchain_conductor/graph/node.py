@@ -11,13 +11,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 from langchain_core.messages import AIMessage, AnyMessage, convert_to_messages
 from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import push_message
-from langgraph.types import Command
+from langgraph.graph.message import add_messages, push_message
+from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
 from langchain_conductor.call_defaults import CallDefaults
@@ -25,6 +25,7 @@ from langchain_conductor.chat_run import answer_message
 from langchain_conductor.conductors import ConductorSource, to_conductor
 from langchain_conductor.events import custom_data, write_custom
 from langchain_conductor.graph.plan_review import Edit, Reject, Respond, rejection_message, request_decision
+from langchain_conductor.graph.signals import is_subgraph
 from langchain_conductor.graph.step_graph import RESULTS, AsyncNode, Graph, Update, build_step_graph, read_results
 from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_usage
 from langchain_conductor.models import ChatModel, RunnableModel
@@ -122,7 +123,7 @@ class _Node:
 
     def graph(self) -> StateGraph[Any, Any, Any, Any]:
         private = {PLAN: Update, ROUNDS: list[Update], REJECTIONS: list[Update], SECONDS: float}
-        inputs, outputs = ({key: _key_type(key)} for key in (self.input_key, self.output_key))
+        inputs, outputs = ({key: self._key_type(key)} for key in (self.input_key, self.output_key))
         state = TypedDict("ConductorState", inputs | outputs | private)  # type: ignore[misc]
         input_schema = TypedDict("ConductorInput", inputs)  # type: ignore[misc]
         output_schema = TypedDict("ConductorOutput", {**outputs, PLAN: Update})  # type: ignore[misc]
@@ -194,6 +195,13 @@ class _Node:
 
     # ------------------------------------------------------------------------------- state and events
 
+    def _key_type(self, key: str) -> Any:
+        """Returns the type of a state key, for LangGraph and its tools; a graph of its own keeps the conversation."""
+        return Annotated[list[AnyMessage], add_messages] if self._is_conversation(key) else Any
+
+    def _is_conversation(self, key: str) -> bool:
+        return key == MESSAGES or key == self.input_key == self.output_key
+
     async def _finish_round(self, stepwise: Stepwise, steps: Update, seconds: Update) -> Command[str]:
         await stepwise.check_input()
         trace = stepwise.finish(read_results(steps))
@@ -207,9 +215,11 @@ class _Node:
 
     def _end(self, answer: AIMessage, trace: Trace | None = None) -> Command[str]:
         output: Any = str(answer.text)
-        if self.output_key in (MESSAGES, self.input_key):
+        if self._is_conversation(self.output_key):
             drafts = _drafts(trace) if self.include_drafts and trace else []
             output = [*drafts, answer]
+            if is_subgraph():  # the graph around it has the conversation, and gets only what is new
+                output = Overwrite(output)
         elif self.output_as_list:
             output = [output]
         return Command(goto=END, update={self.output_key: output, ROUNDS: [], REJECTIONS: [], SECONDS: 0.0})
@@ -245,11 +255,6 @@ class _Node:
         if request.timeout is None:
             return request
         return request.model_copy(update={"timeout": max(request.timeout - (state.get(SECONDS) or 0), MIN_TIMEOUT)})
-
-
-def _key_type(key: str) -> Any:
-    """Returns the type of a state key, for LangGraph and its tools."""
-    return list[AnyMessage] if key == MESSAGES else Any
 
 
 def _add_seconds(state: Update, start: float) -> Update:

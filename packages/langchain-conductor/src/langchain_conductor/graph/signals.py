@@ -25,12 +25,16 @@ class Handoff(GraphBubbleUp):
         self.command = command
 
 
+def is_subgraph(config: RunnableConfig | None = None) -> bool:
+    """Whether the node's graph is part of another one; `config` is that of the running node, by default the current."""
+    return "|" in ensure_config(config)["configurable"]["checkpoint_ns"]
+
+
 @contextmanager
 def allow_signals(config: RunnableConfig | None) -> Iterator[None]:
     """Lets workers called in this block pause the graph, and hand over if there is a graph around the node."""
-    has_parent = "|" in ensure_config(config)["configurable"]["checkpoint_ns"]
     try:
-        with allow_interrupts(_is_signal if has_parent else _is_pause):
+        with allow_interrupts(_is_signal if is_subgraph(config) else _is_pause):
             yield
     except Handoff as handoff:
         raise ParentCommand(replace(handoff.command, graph=Command.PARENT)) from None
