@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 import openai
 import pytest
 from langchain.agents import create_agent
+from langchain_core import exceptions as lc_errors
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import FakeListChatModel, FakeMessagesListChatModel, GenericFakeChatModel
@@ -263,6 +264,27 @@ async def test_a_vendors_error_becomes_ours(
     assert caught.value.retry_after == (7 if scenario == "rate-limit" else None)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("is_agent", [False, True], ids=["chat model", "agent"])
+@pytest.mark.parametrize(("own_retries", "retries", "requests"), [(1, 5, 2), (0, 1, 2)])
+def test_only_the_chat_model_retries_a_vendors_error_if_it_does_and_then_another_worker_answers(
+    vendor: Vendor, own_retries: int, retries: int, requests: int, is_agent: bool
+) -> None:
+    url = f"{vendor.url}/v1"
+    broken: Any = ChatOpenAI(model="server-error", base_url=url, api_key=SECRET, max_retries=own_retries)
+    workers = {"broken": create_agent(broken) if is_agent else broken, "other": ScriptedModel("An answer.")}
+    planner = ScriptedModel(plan((0, "Answer.", [])))
+    vendor.requests.clear()
+    assert ChatConductor(workers, planner=planner, max_retries=retries).invoke("Why?").text == "An answer."
+    assert len(vendor.requests) == requests
+
+
+def test_a_vendors_error_after_the_chat_models_own_retries_may_still_be_retried_by_the_caller(vendor: Vendor) -> None:
+    broken = ChatOpenAI(model="server-error", base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=1)
+    with pytest.raises(lc_errors.ModelAPIError) as caught:
+        ChatConductor({"broken": broken}, planner=ScriptedModel(plan((0, "Answer.", [])))).invoke("Why?")
+    assert caught.value.is_retryable
 
 
 @pytest.mark.parametrize("scenario", ["unauthorized", "masked-key", "torn-key"])

@@ -83,6 +83,8 @@ class ModelError(ConductorError):
     retryable_by_default = False
     min_retries = 0
     """Retries that a retryable failure gets even if the run allows fewer, because its cause is in this process."""
+    max_retries: int | None = None
+    """Retries that it gets at most: 0 if the model's client has made its own; `None` if the run alone decides."""
 
     def __init__(
         self,

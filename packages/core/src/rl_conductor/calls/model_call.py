@@ -101,7 +101,8 @@ class ModelCall:
 
     def _pause_after(self, error: ModelError) -> float | None:
         """Returns the seconds to wait before the next attempt; `None` if there is none."""
-        if not error.retryable or self.has_streamed or self.attempts > max(self.run.retries, error.min_retries):
+        retries = max(self.run.retries, error.min_retries) if error.max_retries is None else error.max_retries
+        if not error.retryable or self.has_streamed or self.attempts > retries:
             return None
         remaining = self.run.remaining(self.deadline)
         min_pause = error.retry_after or INITIAL_BACKOFF

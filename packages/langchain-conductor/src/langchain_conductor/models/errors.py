@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from langchain_core import exceptions as lc_errors
+from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
 from langchain_conductor.models.interrupts import interrupt_error
@@ -27,6 +28,7 @@ from rl_conductor.integration import (
     find_secrets,
     is_loop_error,
     parse_retry_after,
+    parts_of,
     redact_secrets,
     refusal,
 )
@@ -131,13 +133,19 @@ def _error_type(call: Call) -> type[RunError]:
 
 @contextmanager
 def translate_errors(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
-    """Raises errors of `runnable` as the core's, never `from` the original: its text or request may contain a key."""
+    """Raises errors of `runnable` as the core's, never `from` the original: its text or request may contain a key.
+
+    Errors of a vendor are not retried if the client of `runnable` has retried its requests.
+    """
     try:
         yield
     except (ConductorError, AssertionError):
         raise
     except Exception as error:
-        raise _to_model_error(error, name, runnable) from None
+        model_error = _to_model_error(error, name, runnable)
+        if _is_vendor_error(error) and _retries_itself(runnable):
+            model_error.max_retries = 0
+        raise model_error from None
 
 
 def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
@@ -159,3 +167,13 @@ def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -
             return core_type(f"{name}: {text}", model=name)
     retryable = isinstance(error, lc_errors.ModelError) and error.is_retryable
     return ModelError(f"{name} raised {type(error).__name__}: {text}", model=name, retryable=retryable)
+
+
+def _is_vendor_error(error: Exception) -> bool:
+    return isinstance(getattr(error, "status_code", None), int) or isinstance(error, lc_errors.ModelError)
+
+
+def _retries_itself(runnable: Runnable[Any, Any]) -> bool:
+    """Whether the chat models in `runnable` retry requests; `max_retries=None` leaves the number to their clients."""
+    models = [part for _, part in parts_of(runnable) if isinstance(part, BaseChatModel)]
+    return bool(models) and all(getattr(model, "max_retries", 0) != 0 for model in models)
