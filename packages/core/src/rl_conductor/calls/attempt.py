@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rl_conductor.calls.budget import Amount, Reservation
-from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.failures import is_refusal
 from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.calls.pause import PauseSignal
@@ -26,7 +24,7 @@ from rl_conductor.errors import (
     ScriptError,
 )
 from rl_conductor.models.base import Model, checked, priced
-from rl_conductor.models.reasoning_reader import ReasoningMemory, ReasoningReader
+from rl_conductor.models.reasoning_reader import ReasoningReader
 from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.models.reply_chars import ReplySize, max_reply_chars
 from rl_conductor.models.reply_format import check_format
@@ -34,37 +32,30 @@ from rl_conductor.trace.trace import Charge
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 from rl_conductor.workflow.limits import min_input_tokens, upper_bound
 
+if TYPE_CHECKING:
+    from rl_conductor.calls.model_call import ModelCall
 
-@dataclass(kw_only=True, slots=True)
+
 class Attempt:
-    """Sends one request once. Afterwards the fields without parameters say how far it came, however it ended."""
+    """Sends the request of a call once. Afterwards its attributes say how far it came, however it ended."""
 
-    run: RunContext
-    model: Model
-    request: Request
-    slot: AbstractAsyncContextManager[object] | None
-    on_text: Callable[[str], None] | None
-    reasoning: ReasoningMemory | None
-    deadline: float | None
-    on_start: Callable[[], object] | None
-    checks_format: bool
-    reached_model: bool = field(default=False, init=False)
-    """Whether it got its slot and reservation, so that the model was called."""
-    usage: Usage | None = field(default=None, init=False)
-    """As reported by the vendor; `None` when the call failed."""
-    nested_usage: list[Usage] = field(default_factory=list, init=False)
-    """Usage of the calls and runs inside of this call, when the model is a conductor or an agent."""
-    nested: NestedRecords = field(init=False)
-    """Records of these calls and runs."""
-    received_text: bool = field(default=False, init=False)
-    """Whether the model sent any part of a reply."""
-    reservation: Reservation | None = field(default=None, init=False)
-    """What was reserved for the call, and in the end what it was charged; `None` if nothing depends on that."""
-    has_streamed: bool = field(default=False, init=False)
-    """Whether a piece of the answer was passed on to `on_text`."""
-
-    def __post_init__(self) -> None:
-        self.nested = NestedRecords(self.run.began)
+    def __init__(self, call: ModelCall) -> None:
+        self.reached_model = False
+        """Whether it got its slot and reservation, so that the model was called."""
+        self.usage: Usage | None = None
+        """As reported by the vendor; `None` when the call failed."""
+        self.has_streamed = False
+        """Whether a piece of the answer was passed on to `on_text`."""
+        self.nested = NestedRecords(call.run.began)
+        """Records of the calls and runs inside of this call, when the model is a conductor or an agent."""
+        self._nested_usage: list[Usage] = []
+        """Usage of these calls and runs."""
+        self._reservation: Reservation | None = None
+        """What was reserved for the call, and in the end what it was charged; `None` if nothing depends on that."""
+        self._received_text = False
+        """Whether the model sent any part of a reply."""
+        self._call = call
+        self._run, self._model, self._request = call.run, call.model, call.request
 
     async def complete(self) -> Completion:
         """Calls the model and returns its reply.
@@ -76,136 +67,138 @@ class Attempt:
         Raises:
             ContextLengthError: before the call, if the request exceeds the model's context length by any estimate.
         """
-        if self.model.capabilities.context is not None:
-            _require_room(self.model, self.request, self.model.capabilities.context)
-        remaining = self.run.remaining(self.deadline)
+        if self._model.capabilities.context is not None:
+            _require_room(self._model, self._request, self._model.capabilities.context)
+        remaining = self._run.remaining(self._call.deadline)
         if remaining is not None and remaining <= 0:
             raise self._deadline_error()
         deadline = None if remaining is None else asyncio.get_running_loop().time() + remaining
         timer = CallTimer(deadline)
         try:
             with timer:
-                is_bounded = self.slot is not None or self.run.budget.counts_calls
-                if not is_bounded or self.model.capabilities.delegates:  # whose own calls take slots and reservations
-                    return await self._call(timer, None)
-                async with self.slot or nullcontext(), self._reservation() as reserved:
-                    return await self._call(timer, reserved)
+                is_bounded = self._call.slot is not None or self._run.budget.counts_calls
+                if not is_bounded or self._model.capabilities.delegates:  # whose own calls take slots and reservations
+                    return await self._send(timer, None)
+                async with self._call.slot or nullcontext(), self._reserve() as reserved:
+                    return await self._send(timer, reserved)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():  # also if a listener cancelled it before the call
                 raise
-            message = f"{self.model.name} raised CancelledError, although nobody cancelled the call"
-            raise ModelError(message, model=self.model.name) from error
+            message = f"{self._model.name} raised CancelledError, although nobody cancelled the call"
+            raise ModelError(message, model=self._model.name) from error
         except (TimeoutError, ModelError) as error:
             if timer.expired:
                 raise (self._deadline_error() if timer.end == deadline else self._timeout_error()) from None
             if isinstance(error, TimeoutError):  # raised by the model itself
-                message = f"{self.model.name} gave no answer in time: {error}"
-                raise ModelTimeoutError(message, model=self.model.name) from None
+                message = f"{self._model.name} gave no answer in time: {error}"
+                raise ModelTimeoutError(message, model=self._model.name) from None
             raise
 
-    def _reservation(self) -> AbstractAsyncContextManager[Reservation | None]:
+    def _reserve(self) -> AbstractAsyncContextManager[Reservation | None]:
         """Returns the reservation to enter for the call; nothing is reserved where no limit depends on it."""
-        if not self.run.budget.counts_calls:
+        if not self._run.budget.counts_calls:
             return nullcontext()
-        return self.run.budget.reserve(self.model.name, upper_bound(self.request, self.model.price))
+        return self._run.budget.reserve(self._model.name, upper_bound(self._request, self._model.price))
 
-    async def _call(self, timer: CallTimer, reservation: Reservation | None) -> Completion:
+    async def _send(self, timer: CallTimer, reservation: Reservation | None) -> Completion:
         """Calls the model within the request's own timeout, and commits the usage."""
-        if self.on_start is not None:
-            self.on_start()
+        if self._call.on_attempt is not None:
+            self._call.on_attempt(self._call.attempts)
         self.reached_model = True
-        self.reservation = reservation
+        self._reservation = reservation
         if reservation is not None:
             reservation.begin()
-        if self.request.timeout is not None:
-            timer.limit(self.request.timeout)
-        run, reader, outer = self.run, self._reader(), current_scope.get()
+        if self._request.timeout is not None:
+            timer.limit(self._request.timeout)
+        run, reader, outer = self._run, self._reader(), current_scope.get()
         allowed = run.limits.reply_chars if outer.budget is None else min(run.limits.reply_chars, max_reply_chars.get())
         reply_chars = max_reply_chars.set(allowed)
         scope = current_scope.set(
             CallScope(
                 run.budget,
                 reservation,
-                self.nested_usage,
+                self._nested_usage,
                 self.nested,
-                self.slot,
+                self._call.slot,
                 guardrails=run.all_guardrails,
                 policies=run.policies,
             )
         )
         try:
-            if self.on_text is not None:
-                completion = await self._stream(self.on_text, reader)
+            if self._call.on_text is not None:
+                completion = await self._stream(self._call.on_text, reader)
             else:
                 try:
-                    completion = await self.model.complete(self.request)
+                    completion = await self._model.complete(self._request)
                 except Exception as error:
                     self._raise_translated(error)
         except (ModelError, PauseSignal) as end:
-            self._settle(end, reservation)
+            self._settle(end)
             raise
         finally:
             current_scope.reset(scope)
             max_reply_chars.reset(reply_chars)
         if reader is not None:
-            completion = reader.split(completion, learn=self.request.response_format is None)
-        usage = self._commit(completion.usage, reservation)
+            completion = reader.split(completion, learn=self._request.response_format is None)
+        usage = self._commit(completion.usage)
         if usage is not completion.usage:
             completion = completion.model_copy(update={"usage": usage})
-        completion = checked(_limit_tool_calls(completion, self.request), self.request)
-        return check_format(completion, self.request) if self.checks_format else completion
+        completion = checked(_limit_tool_calls(completion, self._request), self._request)
+        return check_format(completion, self._request) if self._call.checks_format else completion
 
-    def _commit(self, usage: Usage, reservation: Reservation | None) -> Usage:
+    def _commit(self, usage: Usage) -> Usage:
         """Charges the usage of a reply, and returns it with a price."""
+        reservation = self._reservation
         is_own = not usage.calls  # a model of the user's own, which reports at most its own tokens
         if is_own:
-            usage = priced(usage, self.model.price)
+            usage = priced(usage, self._model.price)
         if reservation is not None and reservation.is_released and is_own:
             reservation.charge_besides(usage)
         elif reservation is not None:
             reservation.commit(usage)
-        if self.nested_usage and (is_own or not usage.total_tokens) and not self.model.capabilities.delegates:
-            usage = total([usage, *self.nested_usage])
+        if self._nested_usage and (is_own or not usage.total_tokens) and not self._model.capabilities.delegates:
+            usage = total([usage, *self._nested_usage])
         self.usage = usage
         return usage
 
-    def _settle(self, end: ModelError | PauseSignal, reservation: Reservation | None) -> None:
+    def _settle(self, end: ModelError | PauseSignal) -> None:
         """Charges a call that ended without a reply with what is known about its usage."""
+        reservation = self._reservation
         if isinstance(end, PauseSignal):
-            self.usage = total([end.usage, *self.nested_usage])
+            self.usage = total([end.usage, *self._nested_usage])
             if reservation is not None:
                 reservation.release()  # the calls that the agent made have reservations of their own
         elif end.usage is not None:
-            self._commit(end.usage, reservation)
+            self._commit(end.usage)
         elif reservation is not None and self._was_refused(end):
             reservation.refund()
 
     def _timeout_error(self) -> ModelTimeoutError:
-        message = f"{self.model.name} gave no answer within {self.request.timeout:g} s"
-        return ModelTimeoutError(message, model=self.model.name)
+        message = f"{self._model.name} gave no answer within {self._request.timeout:g} s"
+        return ModelTimeoutError(message, model=self._model.name)
 
     def _deadline_error(self) -> LimitError:
-        (_, seconds), elapsed = self.run.budget.shared_deadline() or (0.0, 0.0), self.run.elapsed()
+        (_, seconds), elapsed = self._run.budget.shared_deadline() or (0.0, 0.0), self._run.elapsed()
         reason = f"limits.seconds={seconds:g} was over"
-        if self.deadline is not None and self.deadline < seconds:
-            reason = f"the first {self.deadline:.3g} s of limits.seconds={seconds:g} were over"
+        if self._call.deadline is not None and self._call.deadline < seconds:
+            reason = f"the first {self._call.deadline:.3g} s of limits.seconds={seconds:g} were over"
         return LimitError(
-            f"{reason} before {self.model.name} had answered", limit="seconds", needed=elapsed, remaining=0.0
+            f"{reason} before {self._model.name} had answered", limit="seconds", needed=elapsed, remaining=0.0
         )
 
     # --------------------------------------------------------------------------------- the reply
 
     def _reader(self) -> ReasoningReader | None:
-        if self.reasoning is None:
+        if self._call.reasoning is None:
             return None
-        declared = self.model.capabilities.reasoning_start
-        return ReasoningReader(self.reasoning, declared, self.model.name, streamed=self.on_text is not None)
+        declared, is_streamed = self._model.capabilities.reasoning_start, self._call.on_text is not None
+        return ReasoningReader(self._call.reasoning, declared, self._model.name, streamed=is_streamed)
 
     async def _stream(self, on_text: Callable[[str], None], reader: ReasoningReader | None) -> Completion:
         """Passes the text of the answer on as it comes. Errors of the model are translated, those of `on_text` not."""
         completion: Completion | None = None
-        size, pieces = ReplySize(self.model.name), PieceMerger(on_text)
+        size, pieces = ReplySize(self._model.name), PieceMerger(on_text)
         async with aclosing(self._open_stream()) as deltas:
             while True:
                 try:
@@ -214,7 +207,7 @@ class Attempt:
                     break
                 except Exception as error:
                     self._raise_translated(error)
-                self.received_text = self.received_text or bool(delta.text or delta.reasoning)
+                self._received_text = self._received_text or bool(delta.text or delta.reasoning)
                 size.add(delta.text, delta.reasoning)
                 completion = delta.completion or completion
                 if text := reader.add(delta) if reader else delta.text:
@@ -222,7 +215,7 @@ class Attempt:
                     pieces.add(text)
         if completion is None:
             reason = "the stream ended before the reply was complete"
-            raise BadResponseError(f"{self.model.name}: {reason}", model=self.model.name)
+            raise BadResponseError(f"{self._model.name}: {reason}", model=self._model.name)
         if reader is not None and (text := reader.rest(completion)):
             self.has_streamed = True
             pieces.add(text)
@@ -231,7 +224,7 @@ class Attempt:
 
     def _open_stream(self) -> AsyncGenerator[Delta, None]:
         try:
-            return self.model.stream(self.request)
+            return self._model.stream(self._request)
         except Exception as error:  # of a method that is no generator itself
             self._raise_translated(error)
 
@@ -239,10 +232,10 @@ class Attempt:
         """Raises `ModelError` for an exception of a user's own model; our errors and timeouts stay as they are."""
         if isinstance(error, ConductorError | TimeoutError | ScriptError):
             raise error
-        text = redact_secrets(str(error), find_secrets(self.model))
-        message = f"{self.model.name} raised {type(error).__name__}: {text}"
+        text = redact_secrets(str(error), find_secrets(self._model))
+        message = f"{self._model.name} raised {type(error).__name__}: {text}"
         # A traceback would quote the key as well.
-        raise ModelError(message, model=self.model.name) from (error if text == str(error) else None)
+        raise ModelError(message, model=self._model.name) from (error if text == str(error) else None)
 
     # --------------------------------------------------------------------------------- its usage
 
@@ -250,24 +243,24 @@ class Attempt:
         """The usage of the attempt; when the vendor reported none but may bill it, it counts as unpriced."""
         if self.usage is not None:
             return self.usage
-        if self.nested_usage:
-            return total(self.nested_usage)
+        if self._nested_usage:
+            return total(self._nested_usage)
         is_free = not was_sent or self._was_refused(failure) or self._costs_nothing()
         return Usage(calls=int(was_sent), unpriced_calls=int(not is_free))
 
     def charge_beyond(self, usage: Usage) -> Charge | None:
         """Returns what limits count for the attempt; `None` if that is its `usage`."""
-        if self.reservation is None or self.reservation.is_released:
+        if self._reservation is None or self._reservation.is_released:
             return None
-        used = self.reservation.used
+        used = self._reservation.used
         return None if used == Amount.of(usage) else Charge(usd=used.usd, tokens=used.tokens)
 
     def _was_refused(self, failure: Exception | None) -> bool:
-        return is_refusal(failure) and not self.received_text
+        return is_refusal(failure) and not self._received_text
 
     def _costs_nothing(self) -> bool:
-        price = self.model.price
-        return price is not None and price.is_free and not self.model.capabilities.delegates
+        price = self._model.price
+        return price is not None and price.is_free and not self._model.capabilities.delegates
 
 
 def _require_room(model: Model, request: Request, context: int) -> None:

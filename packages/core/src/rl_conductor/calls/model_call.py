@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from rl_conductor.calls.attempt import Attempt
@@ -115,17 +114,7 @@ class ModelCall:
     async def _attempt(self) -> Completion:
         """Makes one attempt and records it, however it ends."""
         self.attempts += 1
-        attempt = Attempt(
-            run=self.run,
-            model=self.model,
-            request=self.request,
-            slot=self.slot,
-            on_text=self.on_text,
-            reasoning=self.reasoning,
-            deadline=self.deadline,
-            on_start=self.on_attempt and partial(self.on_attempt, self.attempts),
-            checks_format=self.checks_format,
-        )
+        attempt = Attempt(self)
         started = self.run.elapsed()
         try:
             completion = await attempt.complete()
