@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from rl_conductor.calls.failures import format_for_log, log
 from rl_conductor.errors import WorkflowValidationError
@@ -16,7 +17,6 @@ from rl_conductor.execution.continuation import digest_subject, subject_error
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import checks_replies, missing_checks
 from rl_conductor.execution.restore import RestoredRound, restore_results
-from rl_conductor.execution.state import RunState
 from rl_conductor.planning.fallback import fallback_workflow, single_step
 from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
 from rl_conductor.planning.recursion import collect_previous_rounds
@@ -27,6 +27,9 @@ from rl_conductor.trace.trace import PlanRecord, Round, RoutingDecision, StepRes
 from rl_conductor.types import Continuation
 from rl_conductor.workflow.workflow import Workflow
 
+if TYPE_CHECKING:
+    from rl_conductor.execution.run import Run
+
 UNPLANNED = ("single", "tier", "learned", "fallback", "continuation")
 """Sources of plans that neither the planner nor the caller wrote."""
 
@@ -34,17 +37,17 @@ UNPLANNED = ("single", "tier", "learned", "fallback", "continuation")
 class PlanSource:
     """Provides the plan of one round."""
 
-    def __init__(self, state: RunState, execution: Execution) -> None:
+    def __init__(self, run: Run, execution: Execution) -> None:
         """Creates the source of a round's plan.
 
         Args:
-            state: the run.
+            run: the run.
             execution: the execution of the round, which gets its settings from the plan.
         """
-        self._state = state
+        self._run = run
         self._execution = execution
         self._round = execution.round
-        self._planned_because = state.planner_because
+        self._planned_because = run.planner_because
 
     async def stream(self, *, workflow: Workflow | None = None, interrupted: Round | None = None) -> PlanStream:
         """Yields the plan, after restoring the finished steps of an interrupted round.
@@ -57,7 +60,7 @@ class PlanSource:
             PolicyError: the policy allows no workflow, or the planner may not read the request.
             WorkflowValidationError: `workflow` is not allowed.
         """
-        state = self._state
+        run = self._run
         record = self._known_plan(workflow, interrupted)
         if record is not None:
             yield self._restore(record, interrupted)
@@ -69,10 +72,10 @@ class PlanSource:
         if record is not None:
             yield self._announce(record)
             return
-        state.allowed.check_planner_access()
+        run.allowed.check_planner_access()
         request = self._plan_request()
         try:
-            async with aclosing(state.planner.stream(request)) as items:
+            async with aclosing(run.planner.stream(request)) as items:
                 async for item in items:
                     if isinstance(item, PlanRecord):
                         yield self._announce(self._with_fallback(item, decision))
@@ -80,17 +83,17 @@ class PlanSource:
                         yield item
         except BaseException:
             record = PlanRecord(source="planner", errors=(CANCELLED,), tier=decision, calls=tuple(request.calls))
-            self._execution.plan = self._execution.plan or state.guard.move_record(record)
+            self._execution.plan = self._execution.plan or run.guard.move_record(record)
             raise
 
     def _known_plan(self, workflow: Workflow | None, interrupted: Round | None) -> PlanRecord | None:
         """Returns a plan that exists before any planning: a continuation, an interrupted round's, or the caller's."""
-        continuation = self._state.request.continuation
+        continuation = self._run.request.continuation
         if continuation is not None:
             reason = self._continuation_error(continuation)
             if reason is None:
                 return self._continuation(continuation)
-            self._state.dropped.append(f"tool calls of {continuation.worker!r} are not continued: {reason}")
+            self._run.dropped.append(f"tool calls of {continuation.worker!r} are not continued: {reason}")
         if interrupted is not None and self._may_resume(interrupted.plan):
             return self.restore_plan(interrupted.plan)
         if workflow is not None:
@@ -112,13 +115,13 @@ class PlanSource:
 
         `None` where the policy or the limits don't allow it, and for requests of other kinds that the planner may see.
         """
-        state = self._state
-        if state.selector is None or state.rounds:
+        run = self._run
+        if run.selector is None or run.rounds:
             return None
-        if not state.selector.includes(state.request) and state.allowed.may_plan:
+        if not run.selector.includes(run.request) and run.allowed.may_plan:
             self._planned_because = "the request is unlike the questions of the learned workflows"
             return None
-        workflow = state.selector.select(state.request)
+        workflow = run.selector.select(run.request)
         violations = self._round.space.violations(workflow)
         if violations:
             self._planned_because = f"the learned workflow is not allowed: {'; '.join(violations)}"
@@ -126,60 +129,60 @@ class PlanSource:
 
     def _with_fallback(self, record: PlanRecord, decision: RoutingDecision | None) -> PlanRecord:
         """Adds the router's decision, and the fallback workflow if the planner wrote no plan for the first round."""
-        state = self._state
+        run = self._run
         record = record.model_copy(update={"tier": decision, "planned_because": self._planned_because})
         if record.source != "fallback":
             return record
         instead = "the answer before stands"
-        if not state.rounds:
-            workflow = fallback_workflow(state.space(), state.pool)
+        if not run.rounds:
+            workflow = fallback_workflow(run.space(), run.pool)
             record = record.model_copy(update={"workflow": workflow})
             instead = f"{workflow.steps[-1].worker} answers alone"
-        reason = format_for_log(record.errors[-1], state.planner.model) if record.errors else "no reason is known"
-        log.warning("%s has no plan for round %d, so %s: %s", state.id, state.number + 1, instead, reason)
+        reason = format_for_log(record.errors[-1], run.planner.model) if record.errors else "no reason is known"
+        log.warning("%s has no plan for round %d, so %s: %s", run.id, run.number + 1, instead, reason)
         return record
 
     def _route(self) -> RoutingDecision | None:
         """Classifies the request, if there is a router; overruled where its worker may not answer alone."""
-        state, space = self._state, self._round.space
-        if state.tiers is None or state.rounds or space.leaves_no_choice:
+        run, space = self._run, self._round.space
+        if run.tiers is None or run.rounds or space.leaves_no_choice:
             return None
-        decision = state.tiers.decide(state.request)
+        decision = run.tiers.decide(run.request)
         if decision.tier == "single" and (violations := space.violations(single_step(decision.worker))):
             return decision.model_copy(update={"tier": "conductor", "because": "; ".join(violations)})
         return decision
 
     def _plan_request(self) -> PlanRequest:
-        state = self._state
+        run = self._run
         return PlanRequest(
-            run=state.context,
-            conversation=state.request.messages,
-            space=state.planner.plannable(self._round.space),
-            cards=state.pool.cards,
-            round_index=state.number,
-            previous_rounds=collect_previous_rounds(state.rounds, state.allowed.first_space, state.planner.plan_form),
+            run=run.context,
+            conversation=run.request.messages,
+            space=run.planner.plannable(self._round.space),
+            cards=run.pool.cards,
+            round_index=run.number,
+            previous_rounds=collect_previous_rounds(run.rounds, run.allowed.first_space, run.planner.plan_form),
         )
 
     def _announce(self, record: PlanRecord) -> PlanRecord:
         """Applies the plan to the execution and emits it, with the reasons why parts of an old run were dropped."""
-        state = self._state
-        if state.dropped:
-            record = record.model_copy(update={"errors": (*state.dropped, *record.errors)})
-            state.dropped = []
-        record = state.guard.move_record(record)
+        run = self._run
+        if run.dropped:
+            record = record.model_copy(update={"errors": (*run.dropped, *record.errors)})
+            run.dropped = []
+        record = run.guard.move_record(record)
         self.prepare(record)
-        if state.context.has_listener:
-            state.context.emit(WorkflowPlanned(round=state.number, plan=record))
+        if run.context.has_listener:
+            run.context.emit(WorkflowPlanned(round=run.number, plan=record))
         return record
 
     def prepare(self, record: PlanRecord) -> None:
         """Decides whether the worker gets the bare conversation, and whether the answer is streamed."""
         is_unplanned = record.source in UNPLANNED
-        is_last_round = self._state.number + 1 >= self._state.limits.rounds
+        is_last_round = self._run.number + 1 >= self._run.limits.rounds
         self._round.passthrough = is_unplanned and record.workflow is not None and len(record.workflow.steps) == 1
-        self._round.stream = self._state.stream and (is_unplanned or is_last_round)
-        if self._round.stream and self._state.context.all_guardrails:  # text that was sent can't be taken back
-            self._round.stream = not checks_replies(self._state.context)
+        self._round.stream = self._run.stream and (is_unplanned or is_last_round)
+        if self._round.stream and self._run.context.all_guardrails:  # text that was sent can't be taken back
+            self._round.stream = not checks_replies(self._run.context)
 
     # -------------------------------------------------------------------------------- interrupted runs
 
@@ -187,24 +190,24 @@ class PlanSource:
         """Emits a plan that was not planned now, with the finished steps of the interrupted round."""
         if interrupted is None:
             return self._announce(record)
-        state = self._state
+        run = self._run
         restored = self.restore_results(record.workflow, interrupted.results)
-        state.dropped += restored.errors
+        run.dropped += restored.errors
         record = self._announce(record)
         self._execution.restore(restored.results)
         self._execution.abandoned_calls = restored.abandoned_calls
         for result in restored.results:
-            state.context.emit(StepFinished(round=state.number, result=result))
+            run.context.emit(StepFinished(round=run.number, result=result))
         return record
 
     def restore_results(self, workflow: Workflow | None, results: Sequence[StepResult]) -> RestoredRound:
         """Selects the results of an earlier attempt at this round that are reused; the other steps run again."""
         if workflow is None:
             return RestoredRound((), (), ())
-        last, run = len(workflow.steps) - 1, self._state.context
-        missing = {result.index: missing_checks(run, result, is_last=result.index == last) for result in results}
+        last, context = len(workflow.steps) - 1, self._run.context
+        missing = {result.index: missing_checks(context, result, is_last=result.index == last) for result in results}
         unchecked = {index: ", ".join(map(repr, names)) for index, names in missing.items() if names}
-        return restore_results(workflow, results, self._round.space, self._state.allowed, unchecked)
+        return restore_results(workflow, results, self._round.space, self._run.allowed, unchecked)
 
     def _may_resume(self, record: PlanRecord) -> bool:
         """Whether an interrupted run's plan is complete and still allowed; the caller's own is never replaced."""
@@ -212,9 +215,9 @@ class PlanSource:
             return False
         if record.workflow is None or record.source == "given":
             return True
-        violations = self._state.allowed.violations(record.workflow, self._round.space)
+        violations = self._run.allowed.violations(record.workflow, self._round.space)
         if violations:
-            self._state.dropped.append(f"the plan of the interrupted run is dropped: {'; '.join(violations)}")
+            self._run.dropped.append(f"the plan of the interrupted run is dropped: {'; '.join(violations)}")
         return not violations
 
     def restore_plan(self, record: PlanRecord) -> PlanRecord:
@@ -223,7 +226,7 @@ class PlanSource:
         Raises:
             WorkflowValidationError: it is not.
         """
-        continuation = self._state.request.continuation
+        continuation = self._run.request.continuation
         if record.source == "continuation" and continuation is not None:
             if reason := self._continuation_error(continuation):
                 raise WorkflowValidationError(f"tool calls of {continuation.worker!r} are not continued: {reason}")
@@ -232,15 +235,15 @@ class PlanSource:
             return record
         if record.source == "given":  # may replace a plan that the planner wrote, whose calls it then carries
             self._round.space = self._round.space.relaxed_for(record.workflow)
-        violations = self._state.allowed.violations(record.workflow, self._round.space)
+        violations = self._run.allowed.violations(record.workflow, self._round.space)
         if violations:
             raise WorkflowValidationError(*violations)
         return record
 
     def _continuation_error(self, continuation: Continuation) -> str | None:
-        state = self._state
-        denied = state.allowed.continuation_error(continuation, state.space())
-        return denied or subject_error(state.request, continuation)
+        run = self._run
+        denied = run.allowed.continuation_error(continuation, run.space())
+        return denied or subject_error(run.request, continuation)
 
     def _continuation(self, continuation: Continuation) -> PlanRecord:
         """Returns a plan of one step: the worker that made the tool calls gets their results."""
