@@ -30,12 +30,15 @@ from server_replicas import Postgres
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from rl_conductor_server.store import Search, Store
+from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import feedback, runs, users, worker_usage
 
 DAY = 86_400
 DAYS, KEYS, USERS, ROUNDS, BATCH = 90, 20, 300, 9, 10_000
 WORDS = ("refund", "invoice", "train", "ship", "number", "report", "city", "price", "letter", "code", "weekly", "draft")
 RARE, ABSENT = "periwinkle", "no such text"
+WORD_INTERVALS = {RARE: 10_000, "quince": 300, "mulberry": 200}
+"""Further words, with the number of runs of which one has the word."""
 TRACE = '{"calls": "' + "x" * 4_000 + '"}'
 LIST_MS, SPENDING_MS = 50, 100
 """Targets."""
@@ -46,7 +49,8 @@ Call = Callable[[Store], Awaitable[object]]
 def run_rows(start: int, count: int, now: float, generator: random.Random) -> Iterator[dict[str, Any]]:
     """Yields rows of `runs`, the oldest first."""
     for number in range(start, start + count):
-        words = " ".join(generator.choices(WORDS, k=20)) + (f" {RARE}" if number % 10_000 == 7 else "")
+        rare_words = [word for word, interval in WORD_INTERVALS.items() if number % interval == 7]
+        words = " ".join(generator.choices(WORDS, k=20) + rare_words)
         user = generator.randrange(USERS)
         tokens = generator.randrange(200, 4_000)
         cost = Decimal(tokens) / 10**6
@@ -94,15 +98,18 @@ def fill(engine: Engine, count: int, seed: int, console: Console) -> float:
             if rated := [feedback_row(row) for row in rows if int(row["id"][4:], 16) % 100 == 5]:
                 connection.execute(feedback.insert(), rated)
             console.print(f"{start + size:,} runs written", end="\r")
-        _analyze(connection)
+        _complete_indices(connection)
     console.print()
     return end
 
 
-def _analyze(connection: Connection) -> None:
-    """Collects the statistics that the server's database collects by itself (Postgres) or never (SQLite)."""
+def _complete_indices(connection: Connection) -> None:
+    """Does what Postgres does by itself, and what the server does after each run that it stores in SQLite."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("ANALYZE"))
+    index_runs = Statements.for_dialect(connection.dialect.name).index_runs
+    while index_runs is not None and connection.execute(index_runs).rowcount:
+        pass
 
 
 def user_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -147,7 +154,11 @@ def calls(end: float, count: int) -> dict[str, tuple[Call, int | None]]:
         "of a user that does not exist": found(user="nobody"),
         "with metadata": found(metadata="team=team-3"),
         "with a frequent word": found(text="refund"),
+        "with a word of one run in 200": found(text="mulberry"),
+        "with a word of one run in 300": found(text="quince"),
         "with a rare word": found(text=RARE),
+        "with a rare word, of a key": found(text=RARE, key="key-3"),
+        "with a rare word, of a worker": found(text=RARE, worker="worker-2"),
         "with a text that none has": found(text=ABSENT),
         "rated badly": found(feedback="negative"),
         "not rated": found(feedback="none"),

@@ -29,7 +29,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.types import Usage
-from rl_conductor_server.store import NewRun, Store
+from rl_conductor_server.store import NewRun, Search, Store
 from rl_conductor_server.store.database import open_writer
 
 FOLDER = Path(next(iter(migrations.__path__)))
@@ -55,7 +55,7 @@ def destructive_operations(source: str) -> list[str]:
 def _only_adds(call: ast.Call, created_tables: set[str]) -> bool:
     options = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
     match ast.unparse(call.func):
-        case "op.create_table":
+        case "op.create_table" | "op.get_bind":
             return True
         case "op.create_index":  # older releases may write what a new unique index rejects
             return options.get("unique") != "True" or ast.unparse(call.args[1]) in created_tables
@@ -214,6 +214,25 @@ async def test_an_older_release_goes_on_in_a_store_that_a_newer_one_has_migrated
         old.execute("UPDATE runs SET status = 'cancelled' WHERE id = 'running'")
         assert (await new.claim(new_run("again", "order"))).outcome == "resumed"
         assert [line async for line in new.audit_lines(Chain())]
+    old.close()
+
+
+async def test_a_search_finds_the_texts_that_an_older_release_writes(url: str, tmp_path: Path) -> None:
+    (row,) = [row for row in (await sample_rows(tmp_path))["runs"] if row["id"] == "done"]
+    old = OldRelease(url, "0016")
+    old.insert("runs", [row | {"id": "before", "question": "a needle before"}])
+    async with opened(url) as new:
+
+        async def found(wanted: str) -> list[str]:
+            return [run.id for run in await new.list_runs(Search(text=wanted))]
+
+        old.insert("runs", [row | {"id": "after", "question": "a needle after", "status": "running", "answer": None}])
+        old.execute("UPDATE runs SET status = 'done', answer = 'a pin' WHERE id = 'after'")
+        assert await found("a needle") == ["after", "before"]
+        await write_runs(new)
+        assert await found("a pin") == ["after"]
+        old.execute("DELETE FROM runs WHERE id = 'before'")
+        assert await found("needle") == ["after"]
     old.close()
 
 

@@ -188,6 +188,8 @@ class StoreEntry(_Entry):
     retain_days: int = Field(default=30, ge=1)
     key_bytes: int = Field(default=8 * 2**30, ge=1024)
     """Maximum size of the traces and responses of a key; with more, only requests that store nothing are answered."""
+    search_index: bool = True
+    """Whether to add the texts of runs to an index, in SQLite: searches take less time, storing a run takes more."""
     lease_seconds: float = Field(default=10.0, gt=0)
     """Without a heartbeat for so long, a process counts as dead, and others may resume its runs."""
 

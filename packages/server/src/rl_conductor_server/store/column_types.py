@@ -46,7 +46,7 @@ class Text(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else _sanitize(value)
+        return None if value is None else sanitize(value)
 
 
 class String(TypeDecorator[str]):
@@ -60,9 +60,10 @@ class String(TypeDecorator[str]):
         self.length = length
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
-        return None if value is None else _sanitize(value)[: self.length]
+        return None if value is None else sanitize(value)[: self.length]
 
 
-def _sanitize(text: str) -> str:
+def sanitize(text: str) -> str:
+    """Returns text as `Text` stores it."""
     text = text.replace("\0", "")
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -23,13 +23,17 @@ from rl_conductor_server.store.tables import (
     USAGE_COLUMNS,
     budget_leases,
     deleted_usage,
+    indexed_runs,
     runs,
     steps,
+    unindexed_runs,
     users,
     worker_usage,
 )
 
 OWNED_COLUMNS = ("id", "key", "api", "model", "created", *CHARGE_COLUMNS)
+INDEX_BATCH_SIZE = 100
+"""Number of runs that are added to the index of texts together, which takes less time than one by one."""
 _period = budget_leases.alias()
 
 
@@ -63,11 +67,13 @@ class Statements:
     """Inserts or replaces the usage of one worker: a resumed run reports its total."""
     add_deleted_usage: Executable
     """Adds the usage of deleted runs to the total of their key, owner and day."""
+    index_runs: Executable | None
+    """Adds `INDEX_BATCH_SIZE` of the runs that have ended to SQLite's index of texts, once there are as many."""
     now: ColumnElement[float]
     """The database's current time in seconds since 1970."""
 
     @classmethod
-    def for_dialect(cls, dialect: str) -> Self:
+    def for_dialect(cls, dialect: str, *, search_index: bool = True) -> Self:
         """Build them for `sqlite` or `postgresql`."""
         insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
         now = database_now(dialect)
@@ -100,6 +106,7 @@ class Statements:
                 },
             ),
             charge_share=_charge_share(),
+            index_runs=_index_runs() if dialect == "sqlite" and search_index else None,
             upsert_step=step.on_conflict_do_update(
                 index_elements=list(steps.primary_key), set_={"body": step.excluded.body}
             ),
@@ -113,6 +120,12 @@ class Statements:
                 set_={name: deleted_usage.c[name] + deleted.excluded[name] for name in USAGE_COLUMNS + CHARGE_COLUMNS},
             ),
         )
+
+
+def _index_runs() -> Executable:
+    batch = select(unindexed_runs.c.run).limit(INDEX_BATCH_SIZE)
+    last = select(unindexed_runs.c.run).limit(1).offset(INDEX_BATCH_SIZE - 1).scalar_subquery()
+    return indexed_runs.insert().from_select(["run"], batch.where(last.is_not(None)))
 
 
 def _charge_share() -> Executable:

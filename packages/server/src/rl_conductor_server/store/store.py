@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import Amount
@@ -31,15 +31,7 @@ from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.keys.sign_ins import SignIns
-from rl_conductor_server.store.models import (
-    Arm,
-    Claim,
-    NewRun,
-    RunRow,
-    Search,
-    Session,
-    Status,
-)
+from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Session, Status
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import read_records
 from rl_conductor_server.store.runs.cache import ResponseCache
@@ -48,12 +40,7 @@ from rl_conductor_server.store.runs.daily_usage import delete_days
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
-from rl_conductor_server.store.runs.queries import (
-    select_runs,
-    select_steps,
-    select_usage,
-    select_workers,
-)
+from rl_conductor_server.store.runs.queries import select_steps, select_usage, select_workers
 from rl_conductor_server.store.runs.responses import ResponseStore
 from rl_conductor_server.store.runs.retention import delete_old_runs, delete_some
 from rl_conductor_server.store.runs.run_writer import (
@@ -67,6 +54,7 @@ from rl_conductor_server.store.runs.run_writer import (
     usage_values,
     user_rows,
 )
+from rl_conductor_server.store.runs.search import find_runs
 from rl_conductor_server.store.runs.sessions import list_sessions
 from rl_conductor_server.store.runs.spending import SpendingStore
 from rl_conductor_server.store.runs.stored_sizes import StoredSizes
@@ -93,14 +81,21 @@ class Store:
     """Reads and writes everything that is stored; see `open`."""
 
     def __init__(
-        self, engine: AsyncEngine, writer: Engine, *, now: float, lease: float, on_lost_write: Callable[[], None]
+        self,
+        engine: AsyncEngine,
+        writer: Engine,
+        *,
+        now: float,
+        lease: float,
+        search_index: bool,
+        on_lost_write: Callable[[], None],
     ) -> None:
         """Use `open` instead; `now` is the database's current time."""
         self.owner = secrets.token_hex(16)
         """Identifies this process as the owner of runs and of shares of budgets."""
         self._clock = DatabaseClock(now)
         self._contact = Contact(lease)
-        self._statements = Statements.for_dialect(engine.dialect.name)
+        self._statements = Statements.for_dialect(engine.dialect.name, search_index=search_index)
         self._budgets = BudgetLeases(self._statements, self.owner, lease)
         self._leases = RunLeases(self._statements, self._budgets, self.owner, lease)
         self.write_queue = WriteBehindQueue(writer, RunWriter(self._statements, self._budgets), on_lost=on_lost_write)
@@ -121,12 +116,20 @@ class Store:
         )
 
     @classmethod
-    async def open(cls, url: str, *, lease: float = 10.0, on_lost_write: Callable[[], None] = lambda: None) -> Self:
+    async def open(
+        cls,
+        url: str,
+        *,
+        lease: float = 10.0,
+        search_index: bool = True,
+        on_lost_write: Callable[[], None] = lambda: None,
+    ) -> Self:
         """Open the store at `url` and create or migrate its tables.
 
         Args:
             url: such as `sqlite:///runs.db` or `postgres://user@host/name`.
             lease: seconds without a heartbeat after which a process counts as dead.
+            search_index: whether to add the texts of runs to an index, in SQLite.
             on_lost_write: called for each write that the database rejects for good.
 
         Raises:
@@ -135,7 +138,8 @@ class Store:
         engine = await open_database(url)
         async with engine.connect() as connection:
             now = (await connection.execute(select_now(engine.dialect.name))).scalar_one()
-        return cls(engine, open_writer(url), now=now, lease=lease, on_lost_write=on_lost_write)
+        writer = open_writer(url)
+        return cls(engine, writer, now=now, lease=lease, search_index=search_index, on_lost_write=on_lost_write)
 
     async def aclose(self) -> None:
         """Commit the queued writes, return the rest of shares of budgets, and close."""
@@ -283,12 +287,15 @@ class Store:
 
     async def get_run(self, run: str, *, key: str | None = None) -> RunRow | None:
         """Return a run; with `key`, only if that API key paid for it."""
-        rows = await self._fetch_runs(select(*LISTED_COLUMNS).where(runs.c.id == run, *_is_paid_by(key)))
-        return rows[0] if rows else None
+        await self.write_queue.flush()
+        query = select(*LISTED_COLUMNS).where(runs.c.id == run, *_is_paid_by(key))
+        row = (await self._reader.execute(query)).first()
+        return None if row is None else _run_row(row)
 
     async def list_runs(self, search: Search = ALL_RUNS, *, limit: int = 50) -> Sequence[RunRow]:
         """List the runs that match, newest first."""
-        return await self._fetch_runs(select_runs(search, LISTED_COLUMNS, limit=limit))
+        await self.write_queue.flush()
+        return [_run_row(row) for row in await find_runs(self._reader, search, LISTED_COLUMNS, limit=limit)]
 
     async def list_sessions(
         self, *, key: str | None = None, before: float | None = None, limit: int = 50
@@ -296,10 +303,6 @@ class Store:
         """List the sessions by the start of their newest run, latest first, or those before a time."""
         await self.write_queue.flush()
         return await list_sessions(self._reader, limit, key=key, before=before)
-
-    async def _fetch_runs(self, query: Select[Any]) -> list[RunRow]:
-        await self.write_queue.flush()
-        return [_run_row(row) for row in await self._reader.execute(query)]
 
     async def list_workers(self) -> Sequence[str]:
         """List the names of all workers that runs have called; the planner's is the empty string."""

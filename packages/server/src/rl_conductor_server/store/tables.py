@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table, column, table
 from sqlalchemy import text as sql
 
 from rl_conductor_server.store.column_types import Count, Dollars, String, Text
@@ -82,6 +82,15 @@ runs = Table(
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
 )
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
+
+run_trigrams = table("run_trigrams", column("rowid"), column("run_trigrams"))
+"""In SQLite, FTS5's index of the trigrams in questions and answers of runs that have ended, see migration 0017."""
+
+indexed_runs = table("indexed_runs", column("number"), column("run"))
+"""The runs that it has, by their row ids there; a trigger keeps both equal."""
+
+unindexed_runs = table("unindexed_runs", column("run"))
+"""The runs that are to be added to it, see `Statements.index_runs`."""
 
 pairs = Table(
     "pairs",

@@ -11,7 +11,11 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Select,
+    SelectBase,
     Table,
+    and_,
+    exists,
+    false,
     func,
     not_,
     or_,
@@ -41,16 +45,37 @@ SPLIT = 1_000_000
 def select_runs(search: Search, columns: Sequence[ColumnElement[Any]], *, limit: int) -> Select[Any]:
     """Select columns of the runs that match, newest first."""
     query, created = select(*columns).select_from(runs), runs.c.created
-    user = None if search.user is None else search.user.lower()
-    for table, column, value in ((users, users.c.name, user), (worker_usage, worker_usage.c.worker, search.worker)):
-        if value is not None:  # an index has the runs of a user or a worker by time
-            query = query.join(table, table.c.run == runs.c.id).where(column == value)
-            created = table.c.created
+    for table, condition in _conditions_elsewhere(search):  # an index has the runs of a user or a worker by time
+        query = query.join(table, table.c.run == runs.c.id).where(condition)
+        created = table.c.created
+    query = query.where(*_time_conditions(search, created), *_conditions(search))
+    return query.order_by(created.desc(), runs.c.id).limit(limit)
+
+
+def select_runs_among(
+    candidates: SelectBase, search: Search, columns: Sequence[ColumnElement[Any]], *, limit: int
+) -> Select[Any]:
+    """Select what `select_runs` does, but read only the runs with the ids that `candidates` selects."""
+    elsewhere = (exists().where(table.c.run == runs.c.id, is_it) for table, is_it in _conditions_elsewhere(search))
+    is_match = and_(*_time_conditions(search, runs.c.created), *elsewhere, *_conditions(search))
+    opaque = func.coalesce(is_match, false())  # else SQLite might read all runs of a key, and look for each in these
+    query = select(*columns).where(runs.c.id.in_(candidates), opaque)
+    return query.order_by(runs.c.created.desc(), runs.c.id).limit(limit)
+
+
+def _conditions_elsewhere(search: Search) -> Iterator[tuple[Table, ColumnElement[bool]]]:
+    """Yield the tables that must have a row of the run, and the conditions on it."""
+    if search.user is not None:
+        yield users, users.c.name == search.user.lower()
+    if search.worker is not None:
+        yield worker_usage, worker_usage.c.worker == search.worker
+
+
+def _time_conditions(search: Search, created: ColumnElement[float]) -> Iterator[ColumnElement[bool]]:
     if search.since is not None:
-        query = query.where(created >= search.since)
+        yield created >= search.since
     if search.before is not None:
-        query = query.where(created < search.before)
-    return query.where(*_conditions(search)).order_by(created.desc(), runs.c.id).limit(limit)
+        yield created < search.before
 
 
 def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:

@@ -106,6 +106,8 @@ class RunWriter:
         reserved = [write for write in newest.values() if isinstance(write, SaveReservation) and write.run in owned]
         self._write_reservations(connection, reserved)
         self._write_finishes(connection, [(write, owned[write.run]) for write in finishes if write.run in owned])
+        if finishes and self._statements.index_runs is not None:
+            connection.execute(self._statements.index_runs)
         self._charge_shares(connection, [(write, owned[run]) for run, write in newest.items() if run in owned])
         return [None] * len(writes)
 
