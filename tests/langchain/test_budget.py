@@ -70,7 +70,7 @@ def conductor_over(worker: RunnableModel, limits: Limits) -> Conductor:
 @pytest.mark.parametrize("awaited", [True, False])
 @pytest.mark.parametrize("limits", [Limits(calls=4), Limits(tokens=10_000), Limits(usd=Decimal("0.01"))], ids=str)
 async def test_an_agent_that_goes_on_and_on_is_stopped_before_the_call_that_is_too_many(
-    limits: Limits, awaited: bool
+    limits: Limits, awaited: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent, calls_made = loop_of(20, awaited=awaited)
     with pytest.raises(RunError) as ended:
@@ -80,6 +80,7 @@ async def test_an_agent_that_goes_on_and_on_is_stopped_before_the_call_that_is_t
     assert 1_000 * len(calls_made) <= (limits.tokens or 10_000)
     assert "limits." in str(ended.value)
     assert usage.calls
+    assert "BudgetCallback" not in caplog.text, "the run's error says it"
 
 
 @pytest.mark.parametrize("awaited", [True, False])

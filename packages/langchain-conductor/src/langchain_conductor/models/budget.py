@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.callbacks.manager import handle_event
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.tracers.context import register_configure_hook
@@ -147,6 +149,14 @@ def _estimate_request(prompt: Sequence[BaseMessage], kwargs: Mapping[str, Any]) 
 
 _callback: ContextVar[BudgetCallback | None] = ContextVar("conductor_budget", default=None)
 register_configure_hook(_callback, inheritable=True)
+
+
+def _is_about_others(record: logging.LogRecord) -> bool:
+    """Whether a record of LangChain's is not about this callback, whose errors are always raised as well."""
+    return not isinstance(record.args, tuple) or BudgetCallback.__name__ not in record.args
+
+
+logging.getLogger(handle_event.__module__).addFilter(_is_about_others)
 
 
 @contextmanager
