@@ -108,3 +108,12 @@ def test_a_fallback_for_langchains_errors_takes_over() -> None:
 def test_errors_of_the_call_itself_stay_as_they_are() -> None:
     with pytest.raises(ConfigError):
         chat(status(429)).invoke("")
+
+
+def test_a_question_without_text_ends_a_batch_unless_it_returns_errors() -> None:
+    model = ChatConductor({"a": ScriptedModel("An answer.")}, planner=ScriptedModel(PLAN))
+    with pytest.raises(ConfigError, match="the question is empty; write a question"):
+        model.batch([" "])
+    results: list[Any] = model.batch(["Why?", ""], return_exceptions=True)
+    answer, error = results
+    assert (answer.text, type(error)) == ("An answer.", ConfigError)
