@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Generic, TypeVar, cast
 
 from rl_conductor.calls.context import RunContext
@@ -131,37 +132,35 @@ class GuardrailRunner:
         timer = asyncio.timeout(seconds)
         try:
             async with timer:
-                return await guardrail.check(subject.content(_Caller(self, guardrail)))
+                return await guardrail.check(subject.content(partial(self._call_model, guardrail)))
         except TimeoutError:
             if not timer.expired():
                 raise
             over = f"its timeout of {limit:g} s" if limit is not None and seconds == limit else "limits.seconds"
             raise TimeoutError(f"{over} was over before there was a verdict") from None
 
-
-@dataclass(frozen=True)
-class _Caller:
-    """Makes the model calls of one guardrail."""
-
-    runner: GuardrailRunner
-    guardrail: Guardrail
-
-    async def __call__(
-        self, model: Model, request: Request, *, slot: AbstractAsyncContextManager[object] | None = None
+    async def _call_model(
+        self,
+        guardrail: Guardrail,
+        model: Model,
+        request: Request,
+        *,
+        slot: AbstractAsyncContextManager[object] | None = None,
     ) -> Completion:
+        """Calls a model for a guardrail; see `CallModel`."""
         calls: list[Call] = []
         call = ModelCall(
-            run=self.runner.run.unguarded(),
+            run=self.run.unguarded(),
             model=model,
             request=request,
             calls=calls,
-            worker=f"{GUARDRAIL_PREFIX}{self.guardrail.name}",
+            worker=f"{GUARDRAIL_PREFIX}{guardrail.name}",
             slot=slot,
         )
         try:
             return await call.complete()
         finally:
-            self.runner.calls.extend(map(_without_texts, calls))
+            self.calls.extend(map(_without_texts, calls))
 
 
 def _without_texts(call: Call) -> Call:
