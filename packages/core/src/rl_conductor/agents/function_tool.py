@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor._internal.validation import field_errors
-from rl_conductor.agents.tool import MAX_ARGUMENT_CHARS, MAX_NAME_CHARS, ToolError
+from rl_conductor.agents.tool import MAX_NAME_CHARS, ToolError, check_argument_length
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Tool
 
@@ -49,8 +49,7 @@ class FunctionTool:
         Raises:
             ToolError: the arguments are too long or invalid.
         """
-        if len(arguments) > MAX_ARGUMENT_CHARS:
-            raise ToolError(f"the arguments have {len(arguments):,} characters; at most {MAX_ARGUMENT_CHARS:,} allowed")
+        check_argument_length(arguments)
         try:
             parsed = self._arguments.model_validate_json(arguments or "{}")
         except ValidationError as error:

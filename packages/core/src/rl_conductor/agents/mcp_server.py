@@ -21,7 +21,7 @@ from pydantic import SecretStr
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor._internal.sync import PerLoop
-from rl_conductor.agents.tool import MAX_ARGUMENT_CHARS, MAX_NAME_CHARS, ToolError, ToolSourceError
+from rl_conductor.agents.tool import MAX_NAME_CHARS, ToolError, ToolSourceError, check_argument_length
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.redaction import redact_secrets
 from rl_conductor.text.truncation import truncate_middle
@@ -208,8 +208,7 @@ def _connect(server: MCPServer) -> MCPConnection:
 
 
 def _parse_arguments(arguments: str) -> dict[str, Any]:
-    if len(arguments) > MAX_ARGUMENT_CHARS:
-        raise ToolError(f"the arguments have {len(arguments):,} characters; at most {MAX_ARGUMENT_CHARS:,} allowed")
+    check_argument_length(arguments)
     try:
         parsed = json.loads(arguments or "{}")
     except (ValueError, RecursionError) as error:

@@ -18,6 +18,12 @@ class ToolError(Exception):
     """A tool call failed; the message is returned to the model, which may correct its arguments."""
 
 
+def check_argument_length(arguments: str) -> None:
+    """Raises `ToolError` if the arguments that a model wrote are longer than `MAX_ARGUMENT_CHARS`."""
+    if len(arguments) > MAX_ARGUMENT_CHARS:
+        raise ToolError(f"the arguments have {len(arguments):,} characters; at most {MAX_ARGUMENT_CHARS:,} allowed")
+
+
 @runtime_checkable
 class WorkerTool(Protocol):
     """A tool that is run on behalf of a worker."""
