@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
 
 from rl_conductor.agents.delegating import BaseModelSession
 from rl_conductor.agents.tool import ToolError, ToolSourceError, WorkerTool
 from rl_conductor.agents.toolset import AnyTool, Toolset
-from rl_conductor.calls.scope import CallScope, current_scope
+from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError, ModelError, ScriptError
 from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, WrapperModel, checked, in_one_piece
 from rl_conductor.models.redaction import find_secrets, redact_secrets
@@ -146,14 +147,7 @@ class _Loop:
         """Runs the calls of one message concurrently and returns their results in order."""
         outer = current_scope.get()
         # Conductors inside of tools spend from the run's budget; their usage is added to the reply's.
-        scope = CallScope(
-            outer.budget,
-            None,
-            self.session.other_usage,
-            outer.nested,
-            guardrails=outer.guardrails,
-            policies=outer.policies,
-        )
+        scope = replace(outer, reservation=None, nested_usage=self.session.other_usage, slot=None)
         token, uses = current_scope.set(scope), dict[int, ToolUse]()
         tasks = [asyncio.create_task(self._run_tool(call, index, uses)) for index, call in enumerate(calls)]
         try:
