@@ -42,12 +42,8 @@ class Execution:
                     await self.abandon()
                 else:
                     self.plan = item
-        except BaseException:
-            await self.abandon()
-            raise
-        if self.plan is None or self.plan.workflow is None:
-            return
-        try:
+            if self.plan is None or self.plan.workflow is None:
+                return
             last = await self._start_workflow(self.plan.workflow)
         except BaseException:
             await self.abandon()
