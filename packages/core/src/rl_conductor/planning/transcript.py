@@ -62,7 +62,7 @@ def transcript_turns(
 
 def _names(conversation: Sequence[Message], inputs: Collection[str]) -> dict[tuple[int, int | None], str]:
     parts = input_parts(conversation) if inputs else ()
-    return {(part.message, part.part): part.name for part in parts if part.name in inputs}
+    return {(part.message_index, part.content_index): part.name for part in parts if part.name in inputs}
 
 
 def attached_images(conversation: Sequence[Message]) -> tuple[ImagePart, ...]:

@@ -31,10 +31,10 @@ class InputPart:
     """A part of a conversation with a name."""
 
     name: str
-    message: int
-    """Index of its message; of a turn, the user's."""
-    part: int | None
-    """Index in the content of the message; `None` for a turn."""
+    message_index: int
+    """Position of its message; of a turn, the user's."""
+    content_index: int | None
+    """Position in the content of the message; `None` for a turn."""
     is_long: bool = False
 
 
@@ -58,8 +58,8 @@ def input_parts(messages: Sequence[Message]) -> tuple[InputPart, ...]:
 
 def offered_inputs(parts: Sequence[InputPart]) -> tuple[str, ...]:
     """Returns the names that plans may use: of several attachments, or of any with long texts; otherwise none."""
-    worthwhile = [part for part in parts if part.part is not None or part.is_long]
-    if len(worthwhile) < 2 and not any(part.part is None for part in worthwhile):
+    worthwhile = [part for part in parts if part.content_index is not None or part.is_long]
+    if len(worthwhile) < 2 and not any(part.content_index is None for part in worthwhile):
         return ()
     return tuple(part.name for part in worthwhile[-MAX_OFFERED:])
 
@@ -75,7 +75,7 @@ def select_question(messages: Sequence[Message], names: Collection[str] | None) 
     message = messages[last]
     if len(message.content) == 1:
         return message.text
-    own_names = {part.part: part.name for part in input_parts(messages) if part.message == last}
+    own_names = {part.content_index: part.name for part in input_parts(messages) if part.message_index == last}
     placeholders = {
         position: HIDDEN_TEXT.format(name=name)
         for position, name in own_names.items()
@@ -123,9 +123,9 @@ def select_inputs(messages: Sequence[Message], names: Collection[str] | None) ->
     hidden = [part for part in parts if part.name not in names]
     if not hidden:
         return tuple(messages)
-    removed = {i for part in hidden if part.part is None for i in _turn(messages, part.message)}
-    hidden_parts = {(part.message, part.part) for part in hidden}
-    moved = [_content(messages, part) for part in parts if part.message in removed and part not in hidden]
+    removed = {i for part in hidden if part.content_index is None for i in _turn(messages, part.message_index)}
+    hidden_parts = {(part.message_index, part.content_index) for part in hidden}
+    moved = [_content(messages, part) for part in parts if part.message_index in removed and part not in hidden]
     note = TextPart(text=HIDDEN_INPUTS.format(names=", ".join(part.name for part in hidden)))
     selected = []
     for index, message in enumerate(messages):
@@ -138,7 +138,7 @@ def select_inputs(messages: Sequence[Message], names: Collection[str] | None) ->
 
 
 def _content(messages: Sequence[Message], part: InputPart) -> TextPart | ImagePart | FilePart | None:
-    content = None if part.part is None else messages[part.message].content[part.part]
+    content = None if part.content_index is None else messages[part.message_index].content[part.content_index]
     return content if isinstance(content, TextPart | ImagePart | FilePart) else None
 
 
