@@ -10,6 +10,6 @@ replies.
 
 from rl_conductor.replay.changed import StepChange, is_changeable, replay_changed, rounds_before
 from rl_conductor.replay.comparison import differences
-from rl_conductor.replay.recorded import replay
+from rl_conductor.replay.unchanged import replay
 
 __all__ = ["StepChange", "differences", "is_changeable", "replay", "replay_changed", "rounds_before"]

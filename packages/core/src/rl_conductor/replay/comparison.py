@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from rl_conductor.replay.recording import CANCELLED
+from rl_conductor.replay.recording import WAS_CANCELLED
 from rl_conductor.text.delimiters import strip_nonces
 from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.trace import (
@@ -73,7 +73,7 @@ def _call_differences(old: tuple[Call, ...], new: tuple[Call, ...], where: str) 
 
 
 def _comparable(calls: tuple[Call, ...]) -> list[Call]:
-    return [call for call in calls if call.outcome != "cancelled" and call.error != CANCELLED and not call.is_check]
+    return [call for call in calls if call.outcome != "cancelled" and call.error != WAS_CANCELLED and not call.is_check]
 
 
 def _first_difference(old: Call, new: Call) -> str:

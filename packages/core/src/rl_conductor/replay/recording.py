@@ -22,7 +22,7 @@ from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
 NOT_RECORDED = "the recording contains no reply to this request"
-CANCELLED = "the recorded call was cancelled"
+WAS_CANCELLED = "the recorded call was cancelled"
 """The error of replayed calls whose recording was cancelled, such as the slower of two hedged calls. They had no effect
 and are not compared."""
 PARTIAL_REPLY = "..."
@@ -107,7 +107,7 @@ def _recorded_error(call: Call, *, is_retried: bool) -> ConductorError:
     """Recreates the error of a recorded call so that it is retried exactly if the recorded one was."""
     message = call.error or call.outcome
     if call.outcome == "cancelled":
-        return BadRequestError(CANCELLED, model=call.model)
+        return BadRequestError(WAS_CANCELLED, model=call.model)
     if call.outcome == "refused":
         return LimitError(message, limit="calls", needed=0, remaining=0)
     if call.outcome == "timeout" and not call.retryable:
