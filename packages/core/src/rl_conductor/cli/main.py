@@ -19,15 +19,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rl_conductor.cli import streams
+from rl_conductor.cli import exit_codes, streams
 from rl_conductor.cli.add_ons import ADD_ONS, install_command
 from rl_conductor.cli.env_file import load_env_file
 from rl_conductor.cli.output import console
-from rl_conductor.cli.streams import FAILURE
 from rl_conductor.cli.usage_hints import HintingCommand, reject_misplaced_env_file
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError
-
-USAGE_ERROR = 2
 
 ENTRY_POINTS = "rl_conductor.commands"
 COMMANDS = {
@@ -85,7 +82,8 @@ class Cli(TyperGroup):
         except ConductorError as error:
             console.fail(str(error))
             # Only a workflow of the user raises `WorkflowError` here; a model's invalid plan is recorded in the trace.
-            raise typer.Exit(USAGE_ERROR if isinstance(error, ConfigError | WorkflowError) else FAILURE) from error
+            is_usage_error = isinstance(error, ConfigError | WorkflowError)
+            raise typer.Exit(exit_codes.USAGE_ERROR if is_usage_error else exit_codes.FAILURE) from error
 
 
 def load_command(name: str) -> Any:

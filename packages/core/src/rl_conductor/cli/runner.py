@@ -16,7 +16,7 @@ import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
 from rl_conductor._internal.io import check_writable, write_text
-from rl_conductor.cli import streams
+from rl_conductor.cli import exit_codes, streams
 from rl_conductor.cli.options import with_option_names
 from rl_conductor.cli.output import console, report
 from rl_conductor.cli.output.progress import Watcher, watch_run
@@ -29,11 +29,6 @@ from rl_conductor.types import Request
 from rl_conductor.workflow.workflow import Workflow
 
 T = TypeVar("T")
-
-NO_ANSWER = 1
-INTERRUPTED = 130
-TERMINATED = 143
-"""By SIGTERM; both numbers are 128 and that of the signal."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +69,12 @@ def _conduct(
         try:
             asyncio.run(_run_until_closed(conductor, lambda show: _run(conductor, request, workflow, show), watcher))
         except RunError:
-            code = NO_ANSWER
+            code = exit_codes.FAILURE
         except streams.OUTPUT_ERRORS as error:
-            code, output_error = NO_ANSWER, error
+            code, output_error = exit_codes.FAILURE, error
             streams.discard_stdout()
         except KeyboardInterrupt:
-            code = TERMINATED if was_terminated() else INTERRUPTED
+            code = exit_codes.TERMINATED if was_terminated() else exit_codes.INTERRUPTED
     if watcher.trace is None:
         raise typer.Exit(code)
     watcher.end_line()
@@ -122,7 +117,7 @@ def make_plan(conductor: Conductor, request: Request) -> PlanRecord:
             pass
     if watcher.trace is not None:
         console.fail(f"interrupted; {usage_summary(watcher.trace)}")
-    raise typer.Exit(TERMINATED if was_terminated() else INTERRUPTED)
+    raise typer.Exit(exit_codes.TERMINATED if was_terminated() else exit_codes.INTERRUPTED)
 
 
 async def _run(conductor: Conductor, request: Request, workflow: Workflow | None, show: Listener) -> Trace:
@@ -180,7 +175,7 @@ def _print_summary(trace: Trace, output: OutputOptions, code: int, output_error:
         error.print(report.full_report(trace) if output.show_trace else report.summary(trace))
     if output.save and not output.quiet:
         console.note(error, f"the trace is in {output.save}: rl-conductor trace show {output.save}")
-    if code in (INTERRUPTED, TERMINATED):
+    if code in (exit_codes.INTERRUPTED, exit_codes.TERMINATED):
         console.fail(f"interrupted; {usage_summary(trace)}")
     elif output_error is not None:
         console.fail(f"{streams.describe_output_error(output_error)}; {usage_summary(trace)}")

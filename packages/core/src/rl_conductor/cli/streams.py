@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rl_conductor._internal.io import reading_errors
+from rl_conductor.cli import exit_codes
 from rl_conductor.cli.output import console
-
-FAILURE = 1
 
 
 class OutputError(OSError):
@@ -111,8 +110,8 @@ def report_output_errors() -> Iterator[None]:
             sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
-        raise SystemExit(FAILURE) from None
+        raise SystemExit(exit_codes.FAILURE) from None
     except OutputError as error:
         discard_stdout()
         console.fail(describe_output_error(error))
-        raise SystemExit(FAILURE) from None
+        raise SystemExit(exit_codes.FAILURE) from None

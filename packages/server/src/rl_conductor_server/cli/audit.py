@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rl_conductor._internal.formatting import counted, dollars, seconds
 from rl_conductor._internal.io import open_for_writing, reading_errors
-from rl_conductor.cli import runner
+from rl_conductor.cli import exit_codes
 from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.audit import AuditedCall, Chain, FeedbackRecord, Record, parse_record, read_export
@@ -132,7 +132,7 @@ def _report_chain(chain: Chain, head: str | None) -> None:
         chain.broken = f"it does not contain the head {head}, so it was rewritten or truncated"
     if chain.broken is not None:
         console.fail(f"the audit record was changed: {chain.broken}")
-        raise typer.Exit(runner.NO_ANSWER)
+        raise typer.Exit(exit_codes.FAILURE)
     _confirm(f"{counted(chain.records, 'record')}, none of them changed; the head is {chain.head}")
 
 
@@ -146,7 +146,7 @@ def _report_trace(recorded: str | None, stored: str | None) -> None:
         _confirm("the run's trace matches its record")
     else:
         console.fail("the run's trace was changed: it does not match its record")
-        raise typer.Exit(runner.NO_ANSWER)
+        raise typer.Exit(exit_codes.FAILURE)
 
 
 def _confirm(message: str) -> None:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import counted, dollars, tokens
-from rl_conductor.cli import options, runner
+from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
 
@@ -131,7 +131,7 @@ def show_progress(bench_run: Bench) -> Iterator[None]:
         console.fail(
             f"interrupted; {_format_usage(bench_run)}; the same command resumes from {str(bench_run.results.path)!r}"
         )
-        raise typer.Exit(runner.INTERRUPTED) from None
+        raise typer.Exit(exit_codes.INTERRUPTED) from None
 
 
 # --------------------------------------------------------------------------------------- table

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from rl_conductor._internal.formatting import counted, dollars
 from rl_conductor.calls.budget import Amount
-from rl_conductor.cli import options, runner
+from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
 from rl_conductor.workflow.limits import Limits
@@ -286,7 +286,7 @@ class _Progress:
                 yield
         except KeyboardInterrupt:
             console.fail(f"interrupted after {counted(self.runs, 'run')}; the same command resumes from {str(out)!r}")
-            raise typer.Exit(runner.INTERRUPTED) from None
+            raise typer.Exit(exit_codes.INTERRUPTED) from None
 
 
 def print_record(record: LearnRecord | FeedbackRecord, out: Path) -> None:

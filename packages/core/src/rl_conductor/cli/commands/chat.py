@@ -13,7 +13,7 @@ import typer
 
 from rl_conductor._internal.formatting import cost_in_words, counted, tokens
 from rl_conductor._internal.io import reading_errors
-from rl_conductor.cli import options, runner
+from rl_conductor.cli import exit_codes, options, runner
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console, report
 from rl_conductor.cli.output.progress import watch_run
@@ -58,9 +58,9 @@ def chat(
     if not quiet:
         console.note(console.stderr(), conversation.total)
     if was_terminated():
-        raise typer.Exit(runner.TERMINATED)
+        raise typer.Exit(exit_codes.TERMINATED)
     if conversation.unanswered and not sys.stdin.isatty():
-        raise typer.Exit(runner.NO_ANSWER)
+        raise typer.Exit(exit_codes.FAILURE)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import megabytes
-from rl_conductor.cli import runner
+from rl_conductor.cli import exit_codes
 from rl_conductor.cli.options import OUTPUT
 from rl_conductor.cli.output import console
 from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, DiscoveredPool, discover
@@ -88,7 +88,7 @@ def doctor(
         _print_sections(sections, discovered)
     if problem:
         console.fail(f"no model is available: {problem.removeprefix('no model is available: ')}")
-        raise typer.Exit(runner.NO_ANSWER)
+        raise typer.Exit(exit_codes.FAILURE)
 
 
 def _discover() -> tuple[DiscoveredPool | None, str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rl_conductor.cli import options, runner
+from rl_conductor.cli import exit_codes, options, runner
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console, diagram
 from rl_conductor.cli.output.report import deduplicate, plan_heading
@@ -72,4 +72,4 @@ def show(record: PlanRecord, form: OutputFormat) -> None:
         console.fail(
             "the planner wrote no valid plan, so this is the fallback: " + "; ".join(deduplicate(record.errors))
         )
-        raise typer.Exit(runner.NO_ANSWER)
+        raise typer.Exit(exit_codes.FAILURE)

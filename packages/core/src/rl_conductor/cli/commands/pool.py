@@ -16,7 +16,7 @@ from rich.text import Text
 from rl_conductor._internal.formatting import cost, cost_in_words, rates, seconds
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
-from rl_conductor.cli import options, runner
+from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
 from rl_conductor.config.discovery import DiscoveredPool, discover
@@ -58,7 +58,7 @@ def pool(
     out.print()
     out.print(_workers(discovered))
     if probe and not _print_probe(_probe_pool(discovered, budget)):
-        raise typer.Exit(runner.NO_ANSWER)
+        raise typer.Exit(exit_codes.FAILURE)
 
 
 def _print_json(discovered: DiscoveredPool, budget: Decimal | None, *, probe: bool) -> None:
@@ -77,7 +77,7 @@ def _print_json(discovered: DiscoveredPool, budget: Decimal | None, *, probe: bo
     content = {"reasons": discovered.reasons, "planner": discovered.planner.model.name, "workers": workers}
     console.write_json(json.dumps(content, indent=2, ensure_ascii=False))
     if any(call.outcome != "ok" for call in calls.values()):
-        raise typer.Exit(runner.NO_ANSWER)
+        raise typer.Exit(exit_codes.FAILURE)
 
 
 def _call_summary(call: Call) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_conductor.cli import options, runner
+from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console
 from rl_conductor.cli.telemetry import export_telemetry
@@ -84,7 +84,7 @@ def _run(
         try:
             asyncio.run(_serve(served, info, listener))
         except KeyboardInterrupt:
-            raise typer.Exit(runner.INTERRUPTED) from None
+            raise typer.Exit(exit_codes.INTERRUPTED) from None
 
 
 async def _serve(conductor: Conductor, info: AgentInfo, listener: ServerSocket) -> None:

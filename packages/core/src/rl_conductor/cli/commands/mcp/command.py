@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rl_conductor.cli import options, runner
+from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console
 from rl_conductor.cli.telemetry import export_telemetry
@@ -65,7 +65,7 @@ def _serve(run_options: options.RunOptions, address: tuple[str, int, str | None]
         try:
             asyncio.run(_until_closed(served, work))
         except KeyboardInterrupt:
-            raise typer.Exit(runner.INTERRUPTED) from None
+            raise typer.Exit(exit_codes.INTERRUPTED) from None
 
 
 async def _until_closed(conductor: Conductor, work: Coroutine[Any, Any, None]) -> None:
