@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import prepare_models
+from rl_conductor.cli.question import build_request
 
 
 @options.with_run_options()
@@ -29,7 +30,7 @@ def ask(
       git diff | rl-conductor ask "Review this change." --file -
       rl-conductor ask --budget 0.05 --json --schema city.json "What is the capital of France?" | jq -r .text
     """
-    request = options.build_request(question, file, system=system, schema=schema)
+    request = build_request(question, file, system=system, schema=schema)
     built, discovered = run_options.conductor()
     prepare_models(built, discovered, quiet=quiet)
     output = runner.OutputOptions(as_json=as_json, quiet=quiet, show_trace=show_trace, save=save)

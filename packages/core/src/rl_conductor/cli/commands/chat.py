@@ -17,6 +17,7 @@ from rl_conductor.cli import exit_codes, options, runner
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console, report
 from rl_conductor.cli.output.progress import watch_run
+from rl_conductor.cli.question import system_messages
 from rl_conductor.cli.telemetry import export_telemetry
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
@@ -48,7 +49,7 @@ def chat(
     """
     built, discovered = run_options.conductor()
     prepare_models(built, discovered, quiet=quiet)
-    opening = options.system_messages(system)
+    opening = system_messages(system)
     with export_telemetry(), asyncio.Runner() as loop, runner.terminate_as_interrupt() as was_terminated:
         conversation = Conversation(built, loop, opening, quiet=quiet, was_terminated=was_terminated)
         try:

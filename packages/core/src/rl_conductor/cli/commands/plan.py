@@ -11,6 +11,7 @@ from rl_conductor.cli import exit_codes, options, runner
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console, diagram
 from rl_conductor.cli.output.report import deduplicate, plan_heading
+from rl_conductor.cli.question import build_request
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import PlanRecord
 
@@ -41,7 +42,7 @@ def plan(
     """
     if as_json and mermaid:
         raise ConfigError("--json and --mermaid can't be combined; pass one of them")
-    request = options.build_request(question, file)
+    request = build_request(question, file)
     conductor, discovered = run_options.conductor()
     prepare_models(conductor, discovered, runs=False)
     show(runner.make_plan(conductor, request), "json" if as_json else "mermaid" if mermaid else "text")

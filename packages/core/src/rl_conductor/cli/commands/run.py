@@ -10,6 +10,7 @@ import typer
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.files import read_workflow
+from rl_conductor.cli.question import build_request
 
 
 @options.with_run_options(without={"conductor_folder", "models", "profile", "rounds", "steps"})
@@ -39,7 +40,7 @@ def run(
       rl-conductor plan --json "..." | rl-conductor run - "..."
     """
     given_workflow = read_workflow(workflow)
-    request = options.build_request(question or given_workflow.steps[-1].subtask, file)
+    request = build_request(question or given_workflow.steps[-1].subtask, file)
     run_options = replace(run_options, rounds=1, steps=len(given_workflow.steps))
     conductor, discovered = run_options.conductor()
     prepare_models(conductor, discovered, quiet=quiet)
