@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import TYPE_CHECKING, NoReturn
 
 from rl_conductor.calls.budget import Amount, Reservation
-from rl_conductor.calls.failures import is_refusal
+from rl_conductor.calls.failures import is_rejection
 from rl_conductor.calls.nested import NestedRecords
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.pieces import PieceMerger
@@ -171,7 +171,7 @@ class Attempt:
                 reservation.release()  # the calls that the agent made have reservations of their own
         elif end.usage is not None:
             self._commit(end.usage)
-        elif reservation is not None and self._was_refused(end):
+        elif reservation is not None and self._was_rejected(end):
             reservation.refund()
 
     def _timeout_error(self) -> ModelTimeoutError:
@@ -245,7 +245,7 @@ class Attempt:
             return self.usage
         if self._nested_usage:
             return total(self._nested_usage)
-        is_free = not was_sent or self._was_refused(failure) or self._costs_nothing()
+        is_free = not was_sent or self._was_rejected(failure) or self._costs_nothing()
         return Usage(calls=int(was_sent), unpriced_calls=int(not is_free))
 
     def charge_beyond(self, usage: Usage) -> Charge | None:
@@ -255,8 +255,8 @@ class Attempt:
         used = self._reservation.used
         return None if used == Amount.of(usage) else Charge(usd=used.usd, tokens=used.tokens)
 
-    def _was_refused(self, failure: Exception | None) -> bool:
-        return is_refusal(failure) and not self._received_text
+    def _was_rejected(self, failure: Exception | None) -> bool:
+        return is_rejection(failure) and not self._received_text
 
     def _costs_nothing(self) -> bool:
         price = self._model.price

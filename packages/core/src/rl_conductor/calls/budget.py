@@ -102,7 +102,7 @@ class Reservation:
             budget = budget.parent
 
     def refund(self) -> None:
-        """Charges the attempt but neither money nor tokens, because the vendor refused the call."""
+        """Charges the attempt but neither money nor tokens, because the vendor rejected the call."""
         self.used = Amount(calls=1)
 
 

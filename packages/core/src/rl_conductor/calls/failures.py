@@ -21,14 +21,14 @@ from rl_conductor.trace.outcomes import CallOutcome
 
 log = logging.getLogger("rl_conductor.run")
 
-REFUSALS = (AuthenticationError, BadRequestError, ContextLengthError, RateLimitError, UnreachableError)
-REFUSAL_STATUSES = (400, 401, 403, 404, 413, 422, 429)
-"""These calls fail before the vendor generates anything, so they cost nothing."""
+REJECTIONS = (AuthenticationError, BadRequestError, ContextLengthError, RateLimitError, UnreachableError)
+REJECTION_STATUSES = (400, 401, 403, 404, 413, 422, 429)
+"""Calls with these errors or statuses fail before the vendor generates anything, so they cost nothing."""
 
 
-def is_refusal(error: Exception | None) -> bool:
+def is_rejection(error: Exception | None) -> bool:
     """Whether the vendor rejected the call before it generated anything."""
-    return isinstance(error, ModelError) and (isinstance(error, REFUSALS) or error.status in REFUSAL_STATUSES)
+    return isinstance(error, ModelError) and (isinstance(error, REJECTIONS) or error.status in REJECTION_STATUSES)
 
 
 def outcome_of(error: ConductorError, *, reached_model: bool) -> CallOutcome:
