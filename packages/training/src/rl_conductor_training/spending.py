@@ -132,7 +132,7 @@ def cached_amount(calls: Iterable[Call]) -> Amount:
 def was_limited(trace: Trace, budget: Budget) -> bool:
     """Returns whether a limit of the shared budget, and not the system itself, decided how a run ended just now."""
     deadline = budget.shared_deadline()
-    is_late = deadline is not None and time.monotonic() >= deadline[0]
+    is_late = deadline is not None and time.monotonic() >= deadline.time
     return any(
         (call.outcome == "refused" and not call.context_exceeded) or (call.outcome == "timeout" and is_late)
         for call in trace.calls

@@ -179,13 +179,13 @@ class Attempt:
         return ModelTimeoutError(message, model=self._model.name)
 
     def _deadline_error(self) -> LimitError:
-        (_, seconds), elapsed = self._run.budget.shared_deadline() or (0.0, 0.0), self._run.elapsed()
+        deadline = self._run.budget.shared_deadline()
+        seconds = deadline.seconds if deadline else 0.0
         reason = f"limits.seconds={seconds:g} was over"
         if self._call.deadline is not None and self._call.deadline < seconds:
             reason = f"the first {self._call.deadline:.3g} s of limits.seconds={seconds:g} were over"
-        return LimitError(
-            f"{reason} before {self._model.name} had answered", limit="seconds", needed=elapsed, remaining=0.0
-        )
+        message = f"{reason} before {self._model.name} had answered"
+        return LimitError(message, limit="seconds", needed=self._run.elapsed(), remaining=0.0)
 
     # --------------------------------------------------------------------------------- the reply
 

@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Self
+from typing import NamedTuple, Self
 
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
@@ -44,6 +44,15 @@ class Amount:
 
 
 NOTHING = Amount()
+
+
+class Deadline(NamedTuple):
+    """When the time of a run is over."""
+
+    time: float
+    """On `time.monotonic`."""
+    seconds: float
+    """The run's `limits.seconds`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -147,13 +156,13 @@ class Budget:
         here = self.limits.usd is not None or self.limits.tokens is not None
         return here or (self.parent is not None and self.parent.counts_tokens)
 
-    def shared_deadline(self) -> tuple[float, float] | None:
-        """The earliest `deadline` of this budget and those around it, and its `limits.seconds`."""
-        earliest: tuple[float, float] | None = None
+    def shared_deadline(self) -> Deadline | None:
+        """The earliest deadline of this budget and those around it."""
+        earliest: Deadline | None = None
         budget: Budget | None = self
         while budget is not None:
-            if budget.deadline is not None and (earliest is None or budget.deadline < earliest[0]):
-                earliest = (budget.deadline, budget.limits.seconds or 0.0)
+            if budget.deadline is not None and (earliest is None or budget.deadline < earliest.time):
+                earliest = Deadline(budget.deadline, budget.limits.seconds or 0.0)
             budget = budget.parent
         return earliest
 
@@ -253,7 +262,7 @@ class Budget:
 
     @property
     def spent_in_total(self) -> Amount:
-        """The final spending, by which calls are refused."""
+        """The final spending, by which calls are refused; a budget that other processes share adds theirs."""
         return self.spent
 
     def _refuse_excess(self, model: str, amount: Amount) -> None:

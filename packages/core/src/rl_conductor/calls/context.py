@@ -87,11 +87,11 @@ class RunContext:
         `None` means that there is neither.
         """
         deadline = self.budget.shared_deadline()
-        run = None if deadline is None else deadline[0] - time.monotonic()
+        of_run = None if deadline is None else deadline.time - time.monotonic()
         if call_deadline is None:
-            return run
-        call = call_deadline - self.elapsed()
-        return call if run is None else min(call, run)
+            return of_run
+        of_call = call_deadline - self.elapsed()
+        return of_call if of_run is None else min(of_call, of_run)
 
     def deadline_after(self, share: float) -> float | None:
         """Returns the time at which `share` of the remaining time is over; `None` without a limit."""

@@ -269,7 +269,7 @@ class Runner:
 
     def _is_over(self) -> bool:
         deadline = self.budget.shared_deadline()
-        self.is_exhausted = self.is_exhausted or (deadline is not None and time.monotonic() >= deadline[0])
+        self.is_exhausted = self.is_exhausted or (deadline is not None and time.monotonic() >= deadline.time)
         return self.is_exhausted
 
 

@@ -182,7 +182,7 @@ class _Stop:
     def __post_init__(self) -> None:
         self._event = threading.Event()
         deadline = self.runner.budget.shared_deadline()
-        self._deadline = None if deadline is None else deadline[0]
+        self._deadline = None if deadline is None else deadline.time
 
     def set(self) -> None:
         """Stops the training."""
