@@ -46,6 +46,7 @@ from rl_conductor_server.endpoints import (
 )
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import STORE_ERRORS, ApiError, anthropic_error_body, openai_error_body, to_api_error
+from rl_conductor_server.exchange import answer
 from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.request_validation import invalid_parameter
@@ -158,7 +159,7 @@ def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
         service = get_service(http)
         try:
             with called_by(http.headers):
-                response = await service.answer(http, adapter)
+                response = await answer(service, http, adapter)
         except ClientDisconnect:
             return Response(status_code=CLIENT_GONE)
         except Exception as error:  # nothing further out knows the error format of the adapter's API

@@ -13,6 +13,7 @@ from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.openai_chat.adapter import ChatCompletions
 from rl_conductor_server.api.openai_responses.adapter import Responses
 from rl_conductor_server.api.openai_responses.conversation import LOCKED
+from rl_conductor_server.batches.item_answer import answer_item
 from rl_conductor_server.errors import to_api_error
 from rl_conductor_server.logs import log_failures
 from rl_conductor_server.service import Service
@@ -173,8 +174,7 @@ class BatchProcessor:
 
     async def _run(self, item: ClaimedItem, adapter: ApiAdapter) -> ItemResult:
         """Runs one request under its key. Raises an exception if there is no answer."""
-        key = self._service.keys.find(item.key)
-        completed = await self._service.complete(adapter, key, item.body.encode(), idempotency_key=item.idempotency_key)
+        completed = await answer_item(self._service, item, adapter)
         place = item.batch, item.line, item.custom_id
         text = result_line(*place, status=200, request_id=completed.run, body=completed.body)
         size, limit = len(text.encode(errors="replace")), self._service.settings.batches.reply_bytes

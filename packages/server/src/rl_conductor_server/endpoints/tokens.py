@@ -12,7 +12,7 @@ from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody
 from rl_conductor_server.api.openai_responses.adapter import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
-from rl_conductor_server.runs.resources import RequestResources
+from rl_conductor_server.exchange import Exchange, read_request
 
 router = APIRouter()
 
@@ -21,7 +21,7 @@ router = APIRouter()
 async def count_tokens(http: Request, service: ServiceDependency, key: Caller) -> dict[str, int]:
     """Estimates the input tokens of one call with this conversation; a run makes several calls."""
     key.check_rate()
-    parsed = await service.read(http, CountTokens(), key)
+    parsed = await read_request(service, http, CountTokens(), key)
     key.find_model(service.catalog, parsed.model)
     return {"input_tokens": estimate_input_tokens(parsed.request)}
 
@@ -31,9 +31,9 @@ async def count_response_tokens(http: Request, service: ServiceDependency, key: 
     """Estimates the input tokens of one call with this request and the turns before it."""
     key.check_rate()
     adapter = Responses()
-    parsed = await service.read(http, adapter, key)
+    parsed = await read_request(service, http, adapter, key)
     key.find_model(service.catalog, parsed.model)
-    with RequestResources() as resources:
+    with Exchange(service, adapter, key) as exchange:
         unstored = parsed.model_copy(update={"keep": False})  # it is no turn of its conversation
-        parsed = await service.add_history(adapter, unstored, key, None, resources)
+        parsed = await exchange.add_history(unstored)
     return {"object": "response.input_tokens", "input_tokens": estimate_input_tokens(parsed.request)}

@@ -1,0 +1,194 @@
+"""`Exchange`: the path of a request for an answer through the server, from its body to the response."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Self
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rl_conductor.trace.trace import Trace
+from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
+from rl_conductor_server.api.body import read_idempotency_key, read_json, run_until_disconnect, wants_cached
+from rl_conductor_server.api.body_limits import check_counts
+from rl_conductor_server.api.headers import http_headers, response_header
+from rl_conductor_server.api.results import Results
+from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
+from rl_conductor_server.api.threads import run_by_size
+from rl_conductor_server.api.tool_results import check_tool_results
+from rl_conductor_server.auth.keys import ApiKey
+from rl_conductor_server.catalog import ServedModel
+from rl_conductor_server.errors import invalid_request
+from rl_conductor_server.logs import add_log_fields
+from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.request import AdmittedRequest, admit
+from rl_conductor_server.service import Service
+
+
+async def answer(service: Service, http: Request, adapter: ApiAdapter) -> Response:
+    """Answers a request, in one response or as a stream.
+
+    Raises:
+        ConductorError: the request is rejected, or there is no answer.
+        ClientDisconnect: the client has disconnected.
+    """
+    key = service.keys.authenticate(http)
+    add_log_fields(http, key=key.name)
+    key.check_rate()
+    body = await _read_body(service, http, key)
+    with Exchange(service, adapter, key, read_idempotency_key(http)) as exchange:
+        exchange.reserve(len(body))
+        parsed = await exchange.add_history(await exchange.parse(body))
+        admitted = await exchange.admit(parsed, reads_cache=wants_cached(http))
+        if parsed.is_background and admitted[0].is_checked:
+            raise invalid_request(
+                "background can't be combined with the guardrails of this model: the request may not be stored before "
+                "they have checked it",
+                param="background",
+            )
+        return await run_until_disconnect(http.receive, exchange.respond(admitted))
+
+
+async def read_request(service: Service, http: Request, adapter: ApiAdapter, key: ApiKey) -> ParsedRequest:
+    """Reads and parses a request that is answered without a run. Raises `ApiError`."""
+    body = await _read_body(service, http, key)
+    with Exchange(service, adapter, key) as exchange:
+        exchange.reserve(len(body))
+        return await exchange.parse(body)
+
+
+async def _read_body(service: Service, http: Request, key: ApiKey) -> bytes:
+    """Reads a body. The part that has arrived is reserved, not what is announced: a client may never send it."""
+    intake = service.settings.intake
+    with service.reserve_body(0, key.name) as reserve:
+        return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds, on_chunk=reserve)
+
+
+class Exchange:
+    """One request for an answer and its response. Frees at the end what the request has taken until then."""
+
+    def __init__(self, service: Service, adapter: ApiAdapter, key: ApiKey, idempotency_key: str | None = None) -> None:
+        self._service = service
+        self._adapter = adapter
+        self._key = key
+        self._idempotency_key = idempotency_key
+        self._resources = ExitStack()
+        """Also has the subscriptions to the runs."""
+        self._turn = self._resources.enter_context(ExitStack())
+        """Ends the request's turn in its conversation, unless a run has begun, which does so itself."""
+        self._memory = self._resources.enter_context(ExitStack())
+        """The room for the body and the history."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def reserve(self, size: int) -> None:
+        """Reserves memory until the end. Raises `ApiError` if there is too little."""
+        self._memory.enter_context(self._service.reserve_body(size, self._key.name))
+
+    async def parse(self, body: bytes) -> ParsedRequest:
+        """Parses a body; a long one in a thread, so that other requests are answered meanwhile. Raises `ApiError`."""
+        intake = self._service.settings.intake
+
+        def parse() -> ParsedRequest:
+            check_counts(body, intake)
+            return self._adapter.parse(body, strict=intake.strict)
+
+        return await run_by_size(len(body), parse)
+
+    async def add_history(self, parsed: ParsedRequest) -> ParsedRequest:
+        """Adds the turns before the request. Raises `ApiError`."""
+        service = self._service
+        context = HistoryContext(
+            service.store,
+            self._key.name,
+            service.settings.intake,
+            service.settings.conversations,
+            self._idempotency_key,
+            self.reserve,
+        )
+        parsed = await self._adapter.add_history(parsed, context)
+        self._turn.callback(self._adapter.end_turn, parsed, service.store)
+        check_tool_results(parsed)
+        return parsed
+
+    async def admit(self, parsed: ParsedRequest, *, reads_cache: bool) -> list[AdmittedRequest]:
+        """Selects the model, which the key must have access to, and returns an admitted request for each choice.
+
+        Raises:
+            ConductorError: the request is rejected.
+        """
+        return admit(
+            self._key,
+            await self._select_model(parsed),
+            self._adapter.name,
+            parsed,
+            idempotency_key=self._idempotency_key,
+            cache_seconds=self._key.cache_seconds,
+            reads_cache=reads_cache,
+        )
+
+    async def _select_model(self, parsed: ParsedRequest) -> ServedModel:
+        """Selects the arm of an experiment; a repeated idempotency key stays with the arm of its first use."""
+        service = self._service
+        model = self._key.find_model(service.catalog, parsed.model)
+        experiment = service.experiments.get(model.name)
+        if experiment is None:
+            return model
+        arm = None
+        if self._idempotency_key is not None:
+            arm = await service.store.find_arm(self._key.name, self._idempotency_key)
+        return experiment.arms[arm or service.canaries.assign_arm(experiment, self._key.name, parsed)]
+
+    async def start(self, request: AdmittedRequest) -> RunHandle:
+        """Starts the run of an admitted request. Raises `ApiError`."""
+        run = await self._service.runs.start(request)
+        self._adapter.record(
+            request.parsed, run, self._service.store, key=self._key.name, is_checked=request.is_checked
+        )
+        self._turn.pop_all()  # the run ends it
+        if request.continues_alone and self._service.runs.executes(request):
+            self._keep_memory(run.task)
+        return run
+
+    def _keep_memory(self, task: asyncio.Task[Trace]) -> None:
+        """Keeps the memory until a run has ended, too, because it goes on without the client."""
+        memory = self._memory.pop_all()
+        self._memory.callback(task.add_done_callback, lambda _: memory.close())
+
+    async def respond(self, admitted: Sequence[AdmittedRequest]) -> Response:
+        """Starts the runs, and returns their answers in one response or as a stream.
+
+        Raises:
+            ConductorError: there is no answer.
+        """
+        runs = []
+        for request in admitted:
+            run = await self.start(request)
+            self._resources.enter_context(run.subscribe())
+            runs.append(run)
+        parsed, model = admitted[0].parsed, admitted[0].model
+        header = response_header(runs, model)
+        headers = http_headers(runs, parsed, model.arm)
+        if admitted[0].cache_digest is not None:
+            headers["x-conductor-cache"] = "hit" if all(run.is_cached for run in runs) else "miss"
+        is_new_background = parsed.is_background and not runs[0].is_replayed
+        if is_new_background:  # whoever learns its id may ask any server for it
+            await self._service.store.write_queue.flush()
+        if parsed.stream:
+            await wait_started(runs)
+            frames = encode_frames(parsed, self._adapter.stream(parsed, header), runs)
+            timeout = self._service.settings.intake.client_seconds
+            return EventStream(frames, timeout=timeout, on_close=self._resources.pop_all().close, headers=headers)
+        if is_new_background:
+            await runs[0].check_admitted()
+            return JSONResponse(self._adapter.response(parsed, header, Results(())), headers=headers)
+        results = Results(await asyncio.gather(*(run.result() for run in runs)))
+        return JSONResponse(self._adapter.response(parsed, header, results), headers=headers | results.headers)
