@@ -10,17 +10,15 @@ from pydantic import ConfigDict, Field, model_validator
 
 from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
 from rl_conductor_server.api.content import FILES_BY_CONTENT, ImageDetail, file_part, image_part, json_format
-from rl_conductor_server.extension import Extension
+from rl_conductor_server.api.openai_body import AnyJson, OpenAIBody, StreamOptions, TextFormat
 from rl_conductor_server.protocol import (
     MAX_CHOICES,
     NEAREST_EFFORTS,
     MaxTokens,
-    Metadata,
     ParsedRequest,
     RequestedEffort,
     Seed,
     StopSequences,
-    UserName,
     nearest_effort,
 )
 from rl_conductor_server.request_validation import (
@@ -32,9 +30,6 @@ from rl_conductor_server.request_validation import (
     tool_type,
     unsupported,
 )
-
-HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "prediction")
-"""Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
 
 RUN_BY_VENDOR = re.compile(r"(.*:)?(web_search|web_search_preview|file_search|code_interpreter|image_generation|mcp).*")
 """Types of tools that the vendors of some models run themselves, with their versions and the names of gateways."""
@@ -209,18 +204,6 @@ class Choice(Body):
     function: FunctionName
 
 
-class TextFormat(Body):
-    """A plain text response."""
-
-    type: Literal["text"]
-
-
-class AnyJson(Body):
-    """A JSON response without a schema."""
-
-    type: Literal["json_object"]
-
-
 class Schema(Body):
     """A named JSON schema."""
 
@@ -240,47 +223,34 @@ class SchemaFormat(Body):
 Format = Annotated[TextFormat | AnyJson | SchemaFormat, Field(discriminator="type")]
 
 
-class StreamOptions(Body):
-    """Options of a streamed response."""
+class ChatStreamOptions(StreamOptions):
+    """Options of a streamed response; without `include_usage`, it doesn't report the usage."""
 
     include_usage: bool | None = None
-    include_obfuscation: Annotated[bool | None, ignorable(False)] = None
 
 
 # ----------------------------------------------------------------------------------------- requests
 
 
-class ChatBody(Body):
+class ChatBody(OpenAIBody):
     """The body of a Chat Completions request."""
 
-    model: str
+    HINTS = (*OpenAIBody.HINTS, "prediction")
+
     messages: tuple[AnyMessage, ...] = Field(min_length=1)
-    conductor: Extension = Extension()
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ChatStreamOptions | None = None
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     max_tokens: MaxTokens | None = None
     max_completion_tokens: MaxTokens | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
     seed: Seed | None = None
     stop: str | StopSequences | None = None
     tools: tuple[ToolEntry, ...] | None = None
     tool_choice: Literal["auto", "none", "required"] | Choice | None = None
-    parallel_tool_calls: bool | None = None
     response_format: Format | None = None
     reasoning_effort: RequestedEffort | None = None
-    user: UserName | None = None
-    safety_identifier: UserName | None = None
-    metadata: Metadata | None = None
-    store: bool | None = None
 
-    prompt_cache_key: Any = None
-    prompt_cache_options: Any = None
-    prompt_cache_retention: Any = None
     prediction: Any = None
     verbosity: Annotated[Any, ignorable("medium")] = None
-    service_tier: Annotated[Any, ignorable("auto", "default")] = None
     frequency_penalty: Annotated[float | None, ignorable(0)] = None
     presence_penalty: Annotated[float | None, ignorable(0)] = None
     logit_bias: Annotated[dict[str, float] | None, only({})] = None
@@ -298,14 +268,13 @@ class ChatBody(Body):
         return self
 
     def to_request(self) -> ParsedRequest:
-        labels = {name: value for name in ("user", "safety_identifier") if (value := getattr(self, name))}
         return ParsedRequest(
             model=self.model,
             request=self._request(),
             choices=self.n or 1,
             effort=nearest_effort(self.reasoning_effort),
             extension=self.conductor,
-            labels=(self.metadata or {}) | labels,
+            labels=self.labels,
             ignored=self._ignored(),
             stream=bool(self.stream),
             keep=self.store is not False,
@@ -313,9 +282,8 @@ class ChatBody(Body):
         )
 
     def _ignored(self) -> tuple[str, ...]:
-        hints = [name for name in HINTS if getattr(self, name) is not None]
         effort = ["reasoning_effort"] if self.reasoning_effort in NEAREST_EFFORTS else []
-        return (*hints, *effort)
+        return (*self.ignored_hints, *effort)
 
     def _request(self) -> Request:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop or ()

@@ -14,6 +14,7 @@ from rl_conductor_server.api.content import (
     json_format,
     tool_message,
 )
+from rl_conductor_server.api.openai_body import AnyJson, OpenAIBody, StreamOptions, TextFormat
 from rl_conductor_server.api.openai_responses.input_parts import InputPart, Part
 from rl_conductor_server.api.openai_responses.vendor_items import (
     VENDOR_ITEM_TYPES,
@@ -21,15 +22,12 @@ from rl_conductor_server.api.openai_responses.vendor_items import (
     CustomCallOutput,
     VendorItem,
 )
-from rl_conductor_server.extension import Extension
 from rl_conductor_server.protocol import (
     NEAREST_EFFORTS,
     MaxTokens,
-    Metadata,
     ParsedRequest,
     RequestedEffort,
     ResponseState,
-    UserName,
     nearest_effort,
 )
 from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, tool_type
@@ -40,8 +38,6 @@ RESPONSE_ID = re.compile(r"resp_([0-9a-f]{16})")
 MAX_ID_CHARS = 64
 """Characters of an unknown id that an error quotes."""
 ANY = re.compile(r".*", re.DOTALL)
-HINTS = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention")
-"""Parameters that may affect the vendor's speed or price, but no answer; they are ignored."""
 
 # ------------------------------------------------------------------------------------------- input
 
@@ -180,18 +176,6 @@ class Choice(Body):
     name: str
 
 
-class TextFormat(Body):
-    """A plain text response."""
-
-    type: Literal["text"]
-
-
-class AnyJson(Body):
-    """A JSON response without a schema."""
-
-    type: Literal["json_object"]
-
-
 class SchemaFormat(Body):
     """A JSON response that matches a schema."""
 
@@ -217,45 +201,25 @@ class Reasoning(Body):
     generate_summary: Annotated[Any, ignorable()] = None
 
 
-class StreamOptions(Body):
-    """Options of a streamed response."""
-
-    include_obfuscation: Annotated[bool | None, ignorable(False)] = None
-
-
 class ConversationRef(Body):
     """The conversation that a request belongs to."""
 
     id: str = Field(min_length=1)
 
 
-class ResponsesBody(Body):
+class ResponsesBody(OpenAIBody):
     """The body of a Responses request."""
 
-    model: str
     input: str | tuple[InputItem, ...] = Field(min_length=1)
-    conductor: Extension = Extension()
     instructions: str | None = None
-    stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_output_tokens: MaxTokens | None = None
-    temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, ge=0, le=1)
     tools: tuple[ToolEntry, ...] = ()
     tool_choice: Literal["auto", "none", "required"] | Choice = "auto"
-    parallel_tool_calls: bool | None = None
     text: Text = Text()
     reasoning: Reasoning | None = None
-    metadata: Metadata | None = None
-    user: UserName | None = None
-    safety_identifier: UserName | None = None
-    store: bool | None = None
 
-    prompt_cache_key: Any = None
-    prompt_cache_options: Any = None
-    prompt_cache_retention: Any = None
     include: tuple[str, ...] | None = None
-    service_tier: Annotated[Any, ignorable("auto", "default")] = None
     truncation: Literal["auto", "disabled"] | None = None
     background: bool | None = None
     previous_response_id: str | None = None
@@ -280,13 +244,12 @@ class ResponsesBody(Body):
         return self
 
     def to_request(self) -> ParsedRequest:
-        labels = {name: value for name in ("user", "safety_identifier") if (value := getattr(self, name))}
         return ParsedRequest(
             model=self.model,
             request=self._request(),
             effort=nearest_effort(self.reasoning.effort) if self.reasoning else None,
             extension=self.conductor,
-            labels=(self.metadata or {}) | labels,
+            labels=self.labels,
             ignored=tuple(self._ignored()),
             stream=bool(self.stream),
             keep=self.store is not False,
@@ -310,7 +273,7 @@ class ResponsesBody(Body):
         return (MessageItem(role="user", content=self.input),) if isinstance(self.input, str) else self.input
 
     def _ignored(self) -> Iterator[str]:
-        yield from (name for name in HINTS if getattr(self, name) is not None)
+        yield from self.ignored_hints
         yield from self.include or ()
         yield from (f"input.{item.type}" for item in self.items if isinstance(item, VendorItem))
         if self.reasoning and self.reasoning.summary:
