@@ -12,6 +12,7 @@ from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.run_id import random_part
 from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store
 
@@ -31,7 +32,7 @@ class ResponseHeader:
     @property
     def id_suffix(self) -> str:
         """The run's id without its prefix, for ids in the vendor's format."""
-        return self.run.removeprefix("run-")
+        return random_part(self.run)
 
 
 @dataclass(frozen=True)

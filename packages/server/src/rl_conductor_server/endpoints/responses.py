@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from rl_conductor_server.api.openai_responses.conversation import input_items, not_found
+from rl_conductor_server.api.openai_responses.ids import run_of_response
 from rl_conductor_server.api.openai_responses.resumption import resume_stream
-from rl_conductor_server.api.openai_responses.schema import run_of
 from rl_conductor_server.api.openai_responses.stored import response_body
 from rl_conductor_server.api.sse import EventStream
 from rl_conductor_server.api.threads import run_by_size
@@ -43,7 +43,7 @@ async def retrieve(
         raise invalid_request("starting_after needs stream=true", param="starting_after")
     if stream:
         return _stream(service, *await _find(service, response, key.name), starting_after)
-    run = run_of(response)
+    run = run_of_response(response)
     size = await service.store.responses.measure([run], key=key.name)
     size += await service.store.measure_trace(run, key=key.name)
 
@@ -95,7 +95,7 @@ async def list_input_items(
         items = await run_by_size(len(stored.body), lambda: input_items(stored))
         return _page(items, after=after, limit=limit, newest_first=order == "desc")
 
-    size = await service.store.responses.measure([run_of(response)], key=key.name)
+    size = await service.store.responses.measure([run_of_response(response)], key=key.name)
     return await json_response(service, key.name, size, load)
 
 
@@ -142,7 +142,7 @@ async def _find(service: Service, response: str, key: str) -> tuple[StoredRespon
     Raises:
         ApiError: there is none, or it belongs to another key.
     """
-    run = run_of(response)
+    run = run_of_response(response)
     stored = await service.store.responses.get(run, key=key)
     row = None if stored is None else await service.store.get_run(run, key=key)
     if stored is None or row is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +18,7 @@ from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
 from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.runs.run_id import new_run_id
 from rl_conductor_server.runs.truncation import fit_context
 from rl_conductor_server.store import NewRun, StoreUnavailableError
 from rl_conductor_server.store.models import COMPARISON_APIS
@@ -174,7 +174,7 @@ class AdmittedRequest:
     def new_run(self, now: float) -> NewRun:
         """Creates the record of its run, which begins `now`, with a new id."""
         return NewRun(
-            id=f"run-{secrets.token_hex(8)}",
+            id=new_run_id(),
             key=self.key.name,
             idempotency=self.idempotency_key,
             choice=self.choice,

@@ -12,16 +12,17 @@ import re
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Message, ReasoningPart, Request, ToolCall
+from rl_conductor_server.runs.run_id import RANDOM_PART, random_part, run_in
 from rl_conductor_server.store import Store
 
-CALL_ID = re.compile(r"[a-z]+_([0-9a-f]{16})_[0-9]+")
+CALL_ID = re.compile(rf"[a-z]+_({RANDOM_PART})_[0-9]+")
 
 
 def tool_calls_of(trace: Trace, prefix: str) -> list[ToolCall]:
     """Returns the tool calls of an answer, with ids that refer to its run."""
     calls = trace.completion.message.tool_calls if trace.completion else ()
-    run = trace.id.removeprefix("run-")
-    return [call.model_copy(update={"id": f"{prefix}_{run}_{number}"}) for number, call in enumerate(calls)]
+    suffix = random_part(trace.id)
+    return [call.model_copy(update={"id": f"{prefix}_{suffix}_{number}"}) for number, call in enumerate(calls)]
 
 
 async def restore_context(request: Request, store: Store, *, key: str) -> Request:
@@ -38,8 +39,8 @@ async def restore_context(request: Request, store: Store, *, key: str) -> Reques
 
 
 def _run_of(message: Message) -> str | None:
-    runs = {match[1] for call in message.tool_calls if (match := CALL_ID.fullmatch(call.id))}
-    return f"run-{runs.pop()}" if len(runs) == 1 else None
+    runs = {run for call in message.tool_calls if (run := run_in(CALL_ID, call.id))}
+    return runs.pop() if len(runs) == 1 else None
 
 
 def _restore_message(received: Message, stored: Message) -> Message:

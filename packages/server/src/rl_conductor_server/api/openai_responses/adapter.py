@@ -13,6 +13,7 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor.types import JsonFormat, ResponseFormat
 from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder, sse_event
 from rl_conductor_server.api.openai_responses import conversation
+from rl_conductor_server.api.openai_responses.ids import message_id, response_id
 from rl_conductor_server.api.openai_responses.items import (
     incomplete_reason,
     message_item,
@@ -237,7 +238,7 @@ class ResponseStream:
 
     @property
     def _place(self) -> dict[str, Any]:
-        return {"item_id": f"msg_{self.header.id_suffix}", "output_index": 0, "content_index": 0}
+        return {"item_id": message_id(self.header.run), "output_index": 0, "content_index": 0}
 
     def _event(self, kind: str, **fields: Any) -> str:
         self.events += 1
@@ -253,7 +254,7 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
     choice = request.tool_choice
     function_choice = {"type": "function", "name": choice}
     return {
-        "id": f"resp_{header.id_suffix}",
+        "id": response_id(header.run),
         "object": "response",
         "created_at": header.created,
         "status": "in_progress",
@@ -262,7 +263,7 @@ def _response(parsed: ParsedRequest, header: ResponseHeader) -> dict[str, Any]:
         "error": None,
         "incomplete_details": None,
         "instructions": state.instructions,
-        "previous_response_id": None if previous is None else f"resp_{previous.removeprefix('run-')}",
+        "previous_response_id": None if previous is None else response_id(previous),
         "conversation": None if state.conversation is None else {"id": state.conversation},
         "background": state.background,
         "metadata": parsed.labels,

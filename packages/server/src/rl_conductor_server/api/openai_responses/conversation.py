@@ -13,11 +13,13 @@ from pydantic import ConfigDict
 
 from rl_conductor.types import Message, Request, Value
 from rl_conductor_server.api.adapter import HistoryContext
+from rl_conductor_server.api.openai_responses.ids import MAX_ID_CHARS, response_id
 from rl_conductor_server.api.openai_responses.items import input_item, output_items
-from rl_conductor_server.api.openai_responses.schema import MAX_ID_CHARS, Item, MessageItem, merge_turns, to_messages
+from rl_conductor_server.api.openai_responses.schema import Item, MessageItem, merge_turns, to_messages
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import ParsedRequest, ResponseState
+from rl_conductor_server.runs.run_id import random_part
 from rl_conductor_server.runs.truncation import drop_oldest_turns
 from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode
@@ -42,11 +44,6 @@ class StoredInput(Value):
     def items(self) -> tuple[Item, ...]:
         """The input as items."""
         return (MessageItem(role="user", content=self.input),) if isinstance(self.input, str) else self.input
-
-
-def response_id(run: str) -> str:
-    """Returns the id of a run's response; see `run_of`."""
-    return f"resp_{run.removeprefix('run-')}" if run.startswith("run-") else run
 
 
 async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
@@ -211,7 +208,7 @@ def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[s
     Without `keep_ids`, items with ids of the client get others: another item of a conversation may have them.
     """
     items = decode(StoredInput, stored.body, run=stored.run).items
-    suffix = stored.run.removeprefix("run-")
+    suffix = random_part(stored.run)
     return [input_item(item, f"{suffix}_{number}", keep_id=keep_ids) for number, item in enumerate(items)]
 
 

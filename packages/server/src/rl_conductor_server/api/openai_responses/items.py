@@ -6,6 +6,7 @@ from typing import Any
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ToolCall
+from rl_conductor_server.api.openai_responses.ids import message_id
 from rl_conductor_server.api.openai_responses.schema import Item, MessageItem
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
 
@@ -40,7 +41,7 @@ def message_item(run: str, part: dict[str, Any] | None) -> dict[str, Any]:
     content: dict[str, Any] = {"status": "in_progress", "content": []}
     if part is not None:
         content = {"status": "completed", "content": [part]}
-    return {"type": "message", "id": f"msg_{run.removeprefix('run-')}", "role": "assistant"} | content
+    return {"type": "message", "id": message_id(run), "role": "assistant"} | content
 
 
 def input_item(item: Item, suffix: str, *, keep_id: bool = True) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,14 +10,13 @@ from pydantic import TypeAdapter
 
 from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.conversation import count_parts, input_items, too_many_parts
+from rl_conductor_server.api.openai_responses.ids import run_of_item
 from rl_conductor_server.api.openai_responses.schema import Item, ItemReference, ResponsesBody
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.store import StoredResponse
 
-ITEM_ID = re.compile(r"[a-z]+_([0-9a-f]{16})(_[0-9]+)?")
-"""The id of an item that this server created, with the run of its response."""
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 
 
@@ -60,7 +58,7 @@ async def _load_items(ids: tuple[str, ...], context: HistoryContext) -> Mapping[
     if listed is None:
         raise _too_large(limit)
     items_by_id = await run_by_size(sum(map(len, listed)), lambda: {json.loads(body)["id"]: body for body in listed})
-    run_ids = {f"run-{match[1]}" for name in ids if name not in items_by_id and (match := ITEM_ID.fullmatch(name))}
+    run_ids = {run for name in ids if name not in items_by_id and (run := run_of_item(name))}
     if run_ids:
         size = await store.responses.measure(run_ids, key=context.key)
         _check_size(size, context)

@@ -15,6 +15,7 @@ from rl_conductor_server.api.content import (
     tool_message,
 )
 from rl_conductor_server.api.openai_body import AnyJson, OpenAIBody, StreamOptions, TextFormat
+from rl_conductor_server.api.openai_responses.ids import MAX_ID_CHARS, run_of_response
 from rl_conductor_server.api.openai_responses.input_parts import InputPart, Part
 from rl_conductor_server.api.openai_responses.vendor_items import (
     VENDOR_ITEM_TYPES,
@@ -34,9 +35,6 @@ from rl_conductor_server.request_validation import Body, check_tool_choice, igno
 
 VENDOR_ITEM = "_vendor_item"
 """The tag of all types of `VendorItem`; errors don't show it, see `SENTENCES`."""
-RESPONSE_ID = re.compile(r"resp_([0-9a-f]{16})")
-MAX_ID_CHARS = 64
-"""Characters of an unknown id that an error quotes."""
 ANY = re.compile(r".*", re.DOTALL)
 
 # ------------------------------------------------------------------------------------------- input
@@ -126,12 +124,6 @@ Item = Annotated[StoredItem, Discriminator(_kind)]
 """An item that can be stored."""
 InputItem = Annotated[StoredItem | Annotated[ItemReference, Tag("item_reference")], Discriminator(_input_kind)]
 """An item of a request's input."""
-
-
-def run_of(response: str) -> str:
-    """Returns the run of a response's id; an id in another format belongs to no run."""
-    match = RESPONSE_ID.fullmatch(response)
-    return f"run-{match[1]}" if match else response[:32]
 
 
 def to_messages(items: Iterable[InputItem]) -> Iterator[Message]:
@@ -259,7 +251,7 @@ class ResponsesBody(OpenAIBody):
     def _state(self) -> ResponseState:
         return ResponseState(
             body=self.model_dump_json(exclude_unset=True, by_alias=True),
-            previous=None if self.previous_response_id is None else run_of(self.previous_response_id),
+            previous=None if self.previous_response_id is None else run_of_response(self.previous_response_id),
             background=bool(self.background),
             instructions=self.instructions,
             references=tuple(item.id for item in self.items if isinstance(item, ItemReference)),

@@ -1,0 +1,33 @@
+"""Ids of responses and of their items, which contain that of the run."""
+
+from __future__ import annotations
+
+import re
+
+from rl_conductor_server.runs.run_id import PREFIX, RANDOM_PART, random_part, run_in
+
+RESPONSE_ID = re.compile(rf"resp_({RANDOM_PART})")
+ITEM_ID = re.compile(rf"[a-z]+_({RANDOM_PART})(_[0-9]+)?")
+"""The id of an item that this server created."""
+MAX_ID_CHARS = 64
+"""Characters of an unknown id that an error quotes."""
+
+
+def response_id(run: str) -> str:
+    """Returns the id of a run's response; see `run_of_response`."""
+    return f"resp_{random_part(run)}" if run.startswith(PREFIX) else run
+
+
+def run_of_response(response: str) -> str:
+    """Returns the run of a response's id; an id in another format belongs to no run."""
+    return run_in(RESPONSE_ID, response) or response[:32]
+
+
+def message_id(run: str) -> str:
+    """Returns the id of the message with a run's answer."""
+    return f"msg_{random_part(run)}"
+
+
+def run_of_item(item: str) -> str | None:
+    """Returns the run of the response to which an item belongs; `None` for items in another format."""
+    return run_in(ITEM_ID, item)

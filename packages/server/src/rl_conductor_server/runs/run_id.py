@@ -1,0 +1,24 @@
+"""Ids of runs, whose random part is also that of ids in the vendors' formats: of responses, messages and tool calls."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+PREFIX = "run-"
+RANDOM_PART = "[0-9a-f]{16}"
+
+
+def new_run_id() -> str:
+    return f"{PREFIX}{secrets.token_hex(8)}"
+
+
+def random_part(run: str) -> str:
+    """Returns a run's id without its prefix."""
+    return run.removeprefix(PREFIX)
+
+
+def run_in(pattern: re.Pattern[str], name: str) -> str | None:
+    """Returns the run whose random part is the first group of `pattern`; `None` if `name` doesn't match."""
+    match = pattern.fullmatch(name)
+    return f"{PREFIX}{match[1]}" if match else None
