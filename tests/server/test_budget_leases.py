@@ -31,7 +31,7 @@ from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import hash_key
 from rl_conductor_server.auth.leased_budget import LeasedBudget
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.runs.budget import RunBudget
+from rl_conductor_server.runs.budgets import RunBudget
 from rl_conductor_server.settings import BudgetEntry
 from rl_conductor_server.store import BudgetPeriod, NewRun, Store, StoreUnavailableError, write_behind
 from rl_conductor_server.store.tables import budget_leases, runs

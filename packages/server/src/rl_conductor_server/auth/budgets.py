@@ -6,14 +6,12 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
-from rl_conductor.calls.budget import Amount, Budget, Reservation
-from rl_conductor.errors import LimitError
+from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.types import Usage
-from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.auth.leased_budget import ANY_DEPTH, LeasedBudget
+from rl_conductor_server.auth.leased_budget import LeasedBudget
 from rl_conductor_server.errors import ApiError, storage_limit_exceeded
 from rl_conductor_server.settings import BudgetEntry
-from rl_conductor_server.store import BudgetPeriod, Store, StoreUnavailableError
+from rl_conductor_server.store import BudgetPeriod, Store
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -108,30 +106,3 @@ def period_start(per: str, now: float) -> int:
     """Returns the start of the period around a time, in seconds since 1970."""
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return {"day": int(today.timestamp()), "month": int(today.replace(day=1).timestamp()), "ever": 0}[per]
-
-
-STORE_UNAVAILABLE = "store"
-"""The `limit` of a refusal because a call can't be recorded."""
-
-
-class RefusalRecorder(Budget):
-    """A budget without limits of its own, which records the calls that the budget around it refuses.
-
-    A call whose budget can't be read from the store is refused, too, instead of made off the books.
-    """
-
-    def __init__(self, parent: Budget, refusals: dict[str, LimitError]) -> None:
-        """Adds each refusal to `refusals`, under its message."""
-        super().__init__(Limits(depth=ANY_DEPTH), parent=parent)
-        self._refusals = refusals
-
-    async def acquire(self, reservation: Reservation) -> None:
-        try:
-            await super().acquire(reservation)
-        except LimitError as error:
-            self._refusals[str(error)] = error
-            raise
-        except StoreUnavailableError as error:
-            refusal = LimitError(str(error), limit=STORE_UNAVAILABLE, needed=0, remaining=0)
-            self._refusals[str(refusal)] = refusal
-            raise refusal from error

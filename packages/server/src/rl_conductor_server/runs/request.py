@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget
-from rl_conductor.errors import LimitError, RunError
 from rl_conductor.types import Request, prompt_in
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
-from rl_conductor_server.auth.budgets import STORE_UNAVAILABLE, KeyBudget
-from rl_conductor_server.auth.leased_budget import ANY_DEPTH, format_refusal
+from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.catalog import ServedModel
-from rl_conductor_server.errors import ApiError
 from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
 from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.runs.budgets import KeyRefusals, SharedLimits
 from rl_conductor_server.runs.run_id import new_run_id
 from rl_conductor_server.runs.truncation import fit_context
-from rl_conductor_server.store import NewRun, StoreUnavailableError
+from rl_conductor_server.store import NewRun
 from rl_conductor_server.store.models import COMPARISON_APIS
 
 UNCHECKED = "(guardrails check it)"
@@ -32,31 +28,6 @@ FORMAT_FIELDS: dict[str, bool | set[str]] = {
     "state": True,
 }
 """Fields that don't affect the answer. A retry may change them, so the digest leaves them out."""
-
-
-class SharedLimits:
-    """The limits of a request for several answers, which apply to all of its runs together."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits.model_copy(update={"depth": ANY_DEPTH})
-        self.spent = Amount()
-        """Spending before the first run, by another process or under the same `Idempotency-Key`."""
-        self._budget: Budget | None = None
-
-    def charge(self, amount: Amount) -> None:
-        """Adds the spending of earlier attempts at one of the answers."""
-        self.spent += amount
-        if self._budget is not None:
-            self._budget.charge(amount)
-
-    def budget(self, parent: Budget | None = None) -> Budget:
-        """Returns the budget of all runs. The first call creates it inside `parent` and starts its clock."""
-        if self._budget is None:
-            self._budget = Budget(self._limits, parent=parent)
-            self._budget.charge(self.spent)
-            if self._limits.seconds is not None:
-                self._budget.deadline = time.monotonic() + self._limits.seconds
-        return self._budget
 
 
 @dataclass(frozen=True)
@@ -77,8 +48,8 @@ class AdmittedRequest:
     """How old an answer from the response cache may be; `None` disables it."""
     reads_cache: bool = True
     """`False` for a request whose answer must be new, and may be cached for later ones."""
-    key_refusals: dict[str, LimitError] = field(default_factory=dict, compare=False)
-    """The calls that the key's budget refused, by error message; shared by all choices."""
+    key_refusals: KeyRefusals = field(default_factory=KeyRefusals, compare=False)
+    """Shared by all choices."""
 
     @cached_property
     def digest(self) -> str:
@@ -149,28 +120,6 @@ class AdmittedRequest:
         """The model's name in metrics; comparisons have labels of their own."""
         return f"{self.model.name} ({self.api})" if self.is_comparison else self.model.name
 
-    def check_key_budget(self, error: RunError) -> None:
-        """Raises `ApiError` if the run failed because the key's budget refused a call, or could not record it."""
-        refused = [call for call in error.trace.calls if call.outcome == "refused"]
-        refusal = self.key_refusals.get(refused[-1].error or "") if refused else None
-        if refusal is not None and refusal.limit == STORE_UNAVAILABLE:
-            raise StoreUnavailableError(str(refusal)) from error
-        if refusal is not None and refusal.needed == UNKNOWN_PRICE:  # a larger budget would not help
-            raise ApiError(format_refusal(refusal), status=400, code="price_unknown") from error
-        if refusal is not None:
-            raise ApiError(format_refusal(refusal), status=429, code="insufficient_quota") from error
-
-    def check_shared_limits(self, error: RunError) -> None:
-        """Raises `ApiError` if the run failed because all answers together reached a limit."""
-        last = next(reversed(error.trace.calls), None)
-        if self.shared_limits is None or last is None:
-            return
-        message = f"the limits apply to all {self.parsed.choices} choices together: {last.error}"
-        if last.outcome == "refused":
-            raise ApiError(message, status=400, code="limit_exceeded") from error
-        if last.outcome == "timeout" and not last.retryable:  # the deadline, not the timeout of the model
-            raise ApiError(message, status=504, code="deadline_exceeded") from error
-
     def new_run(self, now: float) -> NewRun:
         """Creates the record of its run, which begins `now`, with a new id."""
         return NewRun(
@@ -216,8 +165,8 @@ def admit(
     if has_changed or may_truncate:  # else it was checked when the conductor was created
         space = policy.space(conductor.pool.cards, max_steps=limits.steps)
         parsed = fit_context(parsed, conductor.pool, space.final_workers)
-    shared = SharedLimits(limits) if parsed.choices > 1 else None
-    refusals: dict[str, LimitError] = {}
+    shared = SharedLimits(limits, parsed.choices) if parsed.choices > 1 else None
+    refusals = KeyRefusals()
     return [
         AdmittedRequest(
             key,

@@ -14,12 +14,11 @@ from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.auth.budgets import RefusalRecorder
 from rl_conductor_server.auth.leased_budget import ANY_DEPTH
 from rl_conductor_server.logs import leave_out_reasons
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
-from rl_conductor_server.runs.budget import RunBudget
+from rl_conductor_server.runs.budgets import RunBudget
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.refusals import refusal_error, with_refusal
 from rl_conductor_server.runs.request import AdmittedRequest
@@ -97,15 +96,16 @@ class RunTask:
                 raise refusal_error(error) from error
             return self.trace
         except RunError as error:
-            self.request.check_key_budget(error)
-            self.request.check_shared_limits(error)
+            self.request.key_refusals.check(error)
+            if self.request.shared_limits is not None:
+                self.request.shared_limits.check(error)
             raise
 
     def _nest_budgets(self, key_budget: Budget | None) -> None:
         """Nests the budgets of the key, of all choices and of this run, so that each call is charged to all three."""
         earlier, parent = self.claim.charged, key_budget
         if key_budget is not None:
-            parent = RefusalRecorder(key_budget, self.request.key_refusals)
+            parent = self.request.key_refusals.budget(key_budget)
         if self.request.shared_limits is not None:
             self.request.shared_limits.charge(earlier)
             parent = self.request.shared_limits.budget(parent)

@@ -1,0 +1,113 @@
+"""The budgets around a run, from the inside out: its own, that of all choices together, and its API key's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
+from rl_conductor.errors import LimitError, RunError
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_server.auth.leased_budget import ANY_DEPTH, format_refusal
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.store import StoreUnavailableError
+
+
+class RunBudget(Budget):
+    """A budget without limits of its own, which reports each reservation before its call is sent."""
+
+    def __init__(self, parent: Budget | None, *, on_reserved: Callable[[Amount, Amount], None]) -> None:
+        """`on_reserved` gets what is spent and what is reserved, in the event loop of the server."""
+        super().__init__(Limits(depth=ANY_DEPTH), parent=parent)
+        self._on_reserved = on_reserved
+        self._loop = asyncio.get_running_loop()
+
+    async def acquire(self, reservation: Reservation) -> None:
+        await super().acquire(reservation)
+        if asyncio.get_running_loop() is self._loop:
+            self._on_reserved(self.spent, self.reserved)
+        else:  # a worker that is not async runs a conductor in a thread
+            self._loop.call_soon_threadsafe(self._on_reserved, self.spent, self.reserved)
+
+
+class SharedLimits:
+    """The limits of a request for several answers, which apply to all of its runs together."""
+
+    def __init__(self, limits: Limits, choices: int) -> None:
+        self._limits = limits.model_copy(update={"depth": ANY_DEPTH})
+        self._choices = choices
+        self.spent = Amount()
+        """Spending before the first run, by another process or under the same `Idempotency-Key`."""
+        self._budget: Budget | None = None
+
+    def charge(self, amount: Amount) -> None:
+        """Adds the spending of earlier attempts at one of the answers."""
+        self.spent += amount
+        if self._budget is not None:
+            self._budget.charge(amount)
+
+    def budget(self, parent: Budget | None = None) -> Budget:
+        """Returns the budget of all runs. The first call creates it inside `parent` and starts its clock."""
+        if self._budget is None:
+            self._budget = Budget(self._limits, parent=parent)
+            self._budget.charge(self.spent)
+            if self._limits.seconds is not None:
+                self._budget.deadline = time.monotonic() + self._limits.seconds
+        return self._budget
+
+    def check(self, error: RunError) -> None:
+        """Raises `ApiError` if a run failed because all answers together reached a limit."""
+        last = next(reversed(error.trace.calls), None)
+        if last is None:
+            return
+        message = f"the limits apply to all {self._choices} choices together: {last.error}"
+        if last.outcome == "refused":
+            raise ApiError(message, status=400, code="limit_exceeded") from error
+        if last.outcome == "timeout" and not last.retryable:  # the deadline, not the timeout of the model
+            raise ApiError(message, status=504, code="deadline_exceeded") from error
+
+
+class KeyRefusals:
+    """The calls of a request that the budget of its API key refused."""
+
+    def __init__(self) -> None:
+        self._by_message: dict[str, LimitError | StoreUnavailableError] = {}
+        """By the error of the call in the trace, which has nothing else of the refusal."""
+
+    def budget(self, key_budget: Budget) -> Budget:
+        """Returns a budget inside the key's, which records what that refuses."""
+        return _RefusalRecorder(key_budget, self._by_message)
+
+    def check(self, error: RunError) -> None:
+        """Raises `ApiError` if a run failed because the key's budget refused a call, or could not record it."""
+        refused = [call for call in error.trace.calls if call.outcome == "refused"]
+        refusal = self._by_message.get(refused[-1].error or "") if refused else None
+        if refusal is None:
+            return
+        if isinstance(refusal, StoreUnavailableError):
+            raise StoreUnavailableError(str(refusal)) from error
+        if refusal.needed == UNKNOWN_PRICE:  # a larger budget would not help
+            raise ApiError(format_refusal(refusal), status=400, code="price_unknown") from error
+        raise ApiError(format_refusal(refusal), status=429, code="insufficient_quota") from error
+
+
+class _RefusalRecorder(Budget):
+    """A budget without limits of its own, which records the calls that the budget around it refuses.
+
+    A call whose budget can't be read from the store is refused, too, instead of made off the books.
+    """
+
+    def __init__(self, parent: Budget, refusals: dict[str, LimitError | StoreUnavailableError]) -> None:
+        super().__init__(Limits(depth=ANY_DEPTH), parent=parent)
+        self._refusals = refusals
+
+    async def acquire(self, reservation: Reservation) -> None:
+        try:
+            await super().acquire(reservation)
+        except LimitError as error:
+            self._refusals[str(error)] = error
+            raise
+        except StoreUnavailableError as error:
+            self._refusals[str(error)] = error
+            raise LimitError(str(error), limit="store", needed=0, remaining=0) from error
