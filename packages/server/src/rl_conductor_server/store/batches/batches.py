@@ -21,6 +21,7 @@ from rl_conductor_server.store.batches.models import (
     NewItem,
     StoredBatch,
 )
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.retention import delete_some
 from rl_conductor_server.store.statements import Statements
@@ -57,12 +58,11 @@ class BatchLimits:
     """Maximum size of all files, and of the requests and results of unfinished batches."""
 
 
-class BatchStore:
-    """Part of the `Store`."""
+class BatchStore(StorePart):
+    """Batches, without their items."""
 
     def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, statements: Statements) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
+        super().__init__(reader, write_queue)
         self._now = statements.now
         self.work_added = asyncio.Event()
         """Set when this process has queued items; see `BatchProcessor`."""

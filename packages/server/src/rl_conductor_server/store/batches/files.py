@@ -8,9 +8,8 @@ from itertools import accumulate
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
 from rl_conductor_server.store.batches.models import FilePurpose, Quota, StoredFile
-from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.tables import batch_items, batches, files
-from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 PAGE_SIZE, PAGE_BYTES = 64, 2**18
 """Number and size of results that are read at once; a longer one is read by itself."""
@@ -28,12 +27,8 @@ def measure_usage(connection: Connection, key: str) -> Quota:
     return Quota(int(size or 0) + int(unfinished or 0), count)
 
 
-class FileStore:
-    """Part of the `Store`."""
-
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
+class FileStore(StorePart):
+    """Uploaded files, and the results of batches as files."""
 
     async def add(self, file: StoredFile, content: str, quota: Quota) -> Quota | None:
         """Stores an uploaded file, unless its key would exceed the quota.

@@ -13,6 +13,7 @@ from rl_conductor_server.store.batches.files import measure_usage
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
 from rl_conductor_server.store.clock import Contact
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, count_octets
 from rl_conductor_server.store.statements import Statements
@@ -27,8 +28,8 @@ Place = tuple[str, int]
 """The batch and the line of an item."""
 
 
-class BatchItems:
-    """Claims, renews and ends items on behalf of one process. Part of the `Store`."""
+class BatchItems(StorePart):
+    """Claims, renews and ends items on behalf of one process."""
 
     def __init__(
         self,
@@ -41,9 +42,8 @@ class BatchItems:
         lease: float,
     ) -> None:
         """`lease` is in seconds, see `RunLeases`."""
+        super().__init__(reader, write_queue)
         self._contact = contact
-        self._reader = reader
-        self._write_queue = write_queue
         self._now = statements.now
         self._owner = owner
         columns = batch_items.c.batch, batch_items.c.line, batch_items.c.body, batches.c.key

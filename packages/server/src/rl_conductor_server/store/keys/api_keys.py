@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, and_, insert, or_, select, upd
 
 from rl_conductor.types import Value
 from rl_conductor_server.store.clock import DatabaseClock
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import api_keys
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -31,12 +32,11 @@ class StoredKey(Value):
         return self.revoked is None and (self.expires is None or now < self.expires)
 
 
-class KeyStore:
-    """Part of the `Store`. No row is ever deleted, so that a name in the audit record means one key for ever."""
+class KeyStore(StorePart):
+    """Created keys. No row is ever deleted, so that a name in the audit record means one key for ever."""
 
     def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, clock: DatabaseClock) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
+        super().__init__(reader, write_queue)
         self._clock = clock
 
     async def list_all(self) -> Sequence[StoredKey]:

@@ -7,17 +7,17 @@ from collections.abc import Collection
 from sqlalchemy import Connection, delete, insert, select
 
 from rl_conductor_server.store.clock import DatabaseClock
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import sign_ins
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 
-class SignIns:
-    """Part of the `Store`; a session is identified by the digest of its cookie."""
+class SignIns(StorePart):
+    """The sessions of browsers. A session is identified by the digest of its cookie."""
 
     def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, clock: DatabaseClock) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
+        super().__init__(reader, write_queue)
         self._clock = clock
 
     async def add(self, digest: str, *, seconds: float, identity: str | None = None) -> None:

@@ -7,9 +7,8 @@ from sqlalchemy import and_, func, select
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.store.codec import IncompatibleReleaseError, decode
 from rl_conductor_server.store.models import NewRun
-from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.tables import runs
-from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_TRACE_CHARS = 4 * 2**20
 """Maximum size of a trace that is read as a cached answer; a longer one would delay other requests."""
@@ -18,12 +17,8 @@ MAX_CANDIDATES = 3
 """Maximum number of earlier answers that are read; those that were cut off are passed over."""
 
 
-class ResponseCache:
-    """Part of the `Store`."""
-
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
+class ResponseCache(StorePart):
+    """The stored answers, as far as a request may get them again."""
 
     async def find(self, run: NewRun, *, max_age: float) -> Trace | None:
         """Returns the newest whole answer of the same API key to the same request as `run`, at most `max_age` old."""

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import Field
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, or_, select, tuple_, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.batches.models import Quota
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.retention import DELETE_BATCH_SIZE, delete_some
 from rl_conductor_server.store.statements import Statements
@@ -33,8 +33,8 @@ class Conversation(Value):
     metadata: dict[Text, Text] = Field(default_factory=dict)
 
 
-class ConversationStore:
-    """Part of the `Store`. Items are deleted `retain_days` after they were added, a conversation after its last change.
+class ConversationStore(StorePart):
+    """Conversations. Items are deleted `retain_days` after they were added, a conversation after its last change.
 
     A conversation has one turn at a time: from before its items are read until the answer is added to them, the turn
     locks it, for all processes. The lock expires if all processes of the turn die.
@@ -46,9 +46,7 @@ class ConversationStore:
         self, reader: StoreReader, write_queue: WriteBehindQueue, statements: Statements, lease: float
     ) -> None:
         """`lease` is in seconds, see `RunLeases`."""
-        self._reader = reader
-        self._write_queue = write_queue
-        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
+        super().__init__(reader, write_queue)
         self._now = statements.now
         self._is_unlocked = or_(conversations.c.turn.is_(None), conversations.c.turn_heartbeat < statements.now - lease)
         self._turns = Counter[tuple[str, str]]()

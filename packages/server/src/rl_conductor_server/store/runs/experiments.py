@@ -6,24 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, and_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Usage
 from rl_conductor_server.store.clock import database_now
 from rl_conductor_server.store.models import COMPARISON_APIS, INTERNAL_APIS, AnswerOutcome, Canary, Pair
-from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.queries import exact_sum, is_release_of
 from rl_conductor_server.store.tables import USAGE_COLUMNS, canaries, pairs, runs
-from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 
-class ExperimentStore:
-    """Part of the `Store`. The tables and columns call an experiment a route, as the settings do."""
-
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
-        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
+class ExperimentStore(StorePart):
+    """Pairs of answers, and canaries. The tables and columns call an experiment a route, as the settings do."""
 
     # -------------------------------------------------------------------------------------------- pairs
 

@@ -8,26 +8,19 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.trace.audit import feedback_record_of
 from rl_conductor.trace.feedback import Feedback
-from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.audit_records import append_records
 from rl_conductor_server.store.tables import audit_records, feedback, runs
-from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_KEYS = 20
 """Maximum number of criteria by which one author can rate a run."""
 
 
-class FeedbackStore:
-    """Part of the `Store`."""
-
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
-        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
+class FeedbackStore(StorePart):
+    """The feedback on runs."""
 
     async def put(self, run: str, entry: Feedback) -> Feedback | None:
         """Add feedback, or replace the earlier one of the same author and key.

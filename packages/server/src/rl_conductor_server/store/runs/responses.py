@@ -8,15 +8,13 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import CTE, Connection, Executable, delete, func, insert, literal, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.models import COMPARISON_APIS
-from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.retention import delete_some
 from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, count_octets, size_of
 from rl_conductor_server.store.tables import pairs, response_events, responses, runs, steps
-from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_TURNS = 1_000
 """Maximum number of earlier responses in a conversation."""
@@ -42,13 +40,8 @@ class StoredResponse(Value):
     cancel_requested: bool = False
 
 
-class ResponseStore:
-    """Part of the `Store`. A response has the id of its run; both are deleted after `retain_days`."""
-
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
-        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
+class ResponseStore(StorePart):
+    """Requests and answers. A response has the id of its run; both are deleted after `retain_days`."""
 
     def add(self, response: StoredResponse) -> None:
         """Stores a request, unless an earlier attempt at it is stored."""

@@ -15,22 +15,17 @@ from sqlalchemy import BigInteger, Row, cast, func, select
 
 from rl_conductor.types import Usage, total
 from rl_conductor_server.store.models import Spending, SpendingGroup
-from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.daily_usage import mark_day, select_days, store_day
 from rl_conductor_server.store.runs.queries import exact_sum
 from rl_conductor_server.store.tables import DAY, USAGE_COLUMNS, runs, summed_days, worker_usage
-from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 CLOSING_SECONDS = DAY
 """Seconds after the end of a day until it is added up."""
 
 
-class SpendingStore:
-    """Part of the `Store`."""
-
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
-        self._reader = reader
-        self._write_queue = write_queue
+class SpendingStore(StorePart):
+    """The usage and cost of runs over time."""
 
     async def list_usage(
         self, group_by: SpendingGroup, *, since: float, before: float, width: int
