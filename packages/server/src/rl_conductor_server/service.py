@@ -182,11 +182,13 @@ async def open_store(entry: StoreEntry, *, on_lost_write: Callable[[], None] = l
     Raises:
         ConfigError: it can't be opened, or does not answer in time.
     """
-    deadline, delay = time.monotonic() + entry.wait_seconds, 0.25
-    options: dict[str, Any] = {"lease": entry.lease_seconds, "search_index": entry.search_index}
+    deadline = time.monotonic() + entry.wait_seconds
+    delay = 0.25
     while True:
         try:
-            return await Store.open(entry.url, **options, on_lost_write=on_lost_write)
+            return await Store.open(
+                entry.url, lease=entry.lease_seconds, search_index=entry.search_index, on_lost_write=on_lost_write
+            )
         except StoreUnreachableError as error:
             if time.monotonic() + delay > deadline:
                 raise
