@@ -68,7 +68,7 @@ def _print_json(discovered: DiscoveredPool, budget: Decimal | None, *, probe: bo
         {
             "name": name,
             "model": worker.model.name,
-            "capabilities": [word for word in capability_names(worker.model.capabilities).split(", ") if word],
+            "capabilities": capability_names(worker.model.capabilities),
             "card": worker.card.model_dump(mode="json"),
             **({"probe": _call_summary(calls[name])} if name in calls else {}),
         }
@@ -102,13 +102,13 @@ def _workers(discovered: DiscoveredPool) -> Table:
             Text(console.one_line(name), style="bold"),
             Text(console.one_line(worker.model.name)),
             "?" if worker.card.price is None else rates(worker.card.price),
-            capability_names(worker.model.capabilities),
+            ", ".join(capability_names(worker.model.capabilities)),
             Text(console.one_line(_description(worker)), style="dim"),
         )
     return table
 
 
-def capability_names(capabilities: Capabilities) -> str:
+def capability_names(capabilities: Capabilities) -> list[str]:
     """Lists the features of a model besides text."""
     names = {
         "tools": capabilities.tools,
@@ -117,7 +117,7 @@ def capability_names(capabilities: Capabilities) -> str:
         "json": capabilities.json_schema,
         "grammar": capabilities.grammar,
     }
-    return ", ".join(name for name, is_supported in names.items() if is_supported)
+    return [name for name, is_supported in names.items() if is_supported]
 
 
 def _description(worker: Worker) -> str:
