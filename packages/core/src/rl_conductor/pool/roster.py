@@ -1,12 +1,11 @@
-"""Renders the pool for the planner's prompt and matches workers to the skills that a step needs."""
+"""Renders the pool for the planner's prompt, and finds workers that look alike in it."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 
 from rl_conductor._internal.formatting import rates
 from rl_conductor.types import Card, Price, Roster
@@ -23,11 +22,7 @@ MIN_DESCRIPTION_CHARS = 100
 """Characters that each of them has at least."""
 MAX_DOMAINS = 4
 """Domains of a card's accuracy that are shown in the roster `cards`, the best ones."""
-MAX_CACHED_TEXTS = 4_096
-"""Texts of cards whose words are remembered."""
 
-_WEAKNESS = re.compile(r"\b(?:poor|bad|weak|not|no|never|cannot|can't|knows no)\b[^;,.]*", re.IGNORECASE)
-_WORD = re.compile(r"[a-z]+")
 _PLAIN_NAME = re.compile(rf"[\w.-]{{1,{NAME_CHARS}}}")
 _EMPTY_NAME = re.compile(
     r"(?:(?:worker|model|agent|llm|assistant|node|expert|chat|bot)s?)?[\s_.-]*(?:\d*|[a-z])", re.IGNORECASE
@@ -103,36 +98,6 @@ def indistinguishable(cards: Sequence[Card]) -> list[tuple[str, ...]]:
         if is_described or _EMPTY_NAME.fullmatch(card.name):
             groups[_card_text(card, described=True), is_described].append(card.name)
     return [tuple(names) for names in groups.values() if len(names) > 1]
-
-
-def best_matching(cards: Sequence[Card], skills: Collection[str]) -> list[str]:
-    """Returns the names of the workers that match `skills` best; all of them if no card matches.
-
-    Args:
-        cards: the cards of the candidates.
-        skills: prefixes of words that describe the skills, such as `math`.
-    """
-    scores = {card.name: _match_score(card, skills) for card in cards}
-    best = max(scores.values())
-    return [name for name, score in scores.items() if score == best]
-
-
-def _match_score(card: Card, skills: Collection[str]) -> tuple[int, float]:
-    """Returns the number of skills that a card mentions, and its best measured accuracy in one of them."""
-    prefixes = tuple(skills)
-    accuracies = [accuracy for domain, accuracy in card.accuracy.items() if _count_skills(domain, "", prefixes)]
-    return _count_skills(card.name, f"{card.description}; {card.strengths}", prefixes), max(accuracies, default=0.0)
-
-
-@lru_cache(maxsize=MAX_CACHED_TEXTS)
-def _count_skills(name: str, about: str, skills: tuple[str, ...]) -> int:
-    """Counts the skills that a card mentions; cached, because each run with a large pool needs the counts again."""
-    words = {*_words(name), *_words(_WEAKNESS.sub("", about))}
-    return sum(any(word.startswith(skill) for word in words) for skill in skills)
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(text.lower())
 
 
 def _card_text(card: Card, *, described: bool) -> str:
