@@ -18,7 +18,7 @@ from rl_conductor import Conductor, Limits, Model, Price, ScriptedModel, WorkerP
 from rl_conductor.agents import MCPServer, ToolSourceError
 from rl_conductor.cli.commands.mcp.http import http_app
 from rl_conductor.cli.commands.mcp.server import conductor_server
-from rl_conductor.cli.serving import listen
+from rl_conductor.cli.serving.http import listen
 from rl_conductor.types import Completion, Message, Request, Usage
 
 TWO = plan((0, "Look it up.", []), (1, "Answer.", ["all"]))

@@ -16,7 +16,7 @@ from rl_conductor.errors import ConfigError
 
 if TYPE_CHECKING:
     from rl_conductor.cli.commands.a2a.server import AgentInfo
-    from rl_conductor.cli.serving import ServerSocket
+    from rl_conductor.cli.serving.http import ServerSocket
 
 AGENT = "Agent"
 
@@ -70,11 +70,11 @@ def _run(
 ) -> None:
     """Serves at `address` (host, port, variable of the key) under `card` (name, description, public URL)."""
     try:
-        from rl_conductor.cli import serving  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.commands.a2a.server import AgentInfo  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.serving.http import listen  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'a2a' needs the A2A SDK: pip install 'rl-conductor[a2a]'") from missing
-    listener = serving.listen(*address)
+    listener = listen(*address)
     name, description, url = card
     info = AgentInfo(name, description, (url or listener.url).rstrip("/"))
     served, discovered = run_options.conductor()
@@ -88,10 +88,10 @@ def _run(
 
 
 async def _serve(conductor: Conductor, info: AgentInfo, listener: ServerSocket) -> None:
-    from rl_conductor.cli import serving  # noqa: PLC0415  (an extra)
     from rl_conductor.cli.commands.a2a.server import agent_app  # noqa: PLC0415  (an extra)
+    from rl_conductor.cli.serving.http import serve  # noqa: PLC0415  (an extra)
 
     try:
-        await serving.serve(agent_app(conductor, info, listener.api_key), listener)
+        await serve(agent_app(conductor, info, listener.api_key), listener)
     finally:
         await conductor.aclose()

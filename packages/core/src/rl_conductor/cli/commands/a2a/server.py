@@ -25,8 +25,8 @@ from starlette.types import ASGIApp
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor._internal.version import package_version
 from rl_conductor.cli.commands.a2a.answer_stream import AnswerStream
-from rl_conductor.cli.run_report import AskResult, lower_limits, progress_message
-from rl_conductor.cli.serving import local_only, with_api_key
+from rl_conductor.cli.serving.client_run import AskResult, lower_limits, progress_message
+from rl_conductor.cli.serving.http import local_only, with_api_key
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.trace.events import AnswerDelta, Finished

@@ -44,12 +44,12 @@ def mcp(
 def _serve(run_options: options.RunOptions, address: tuple[str, int, str | None] | None) -> None:
     """Serves over HTTP at `address`, or else over stdin and stdout."""
     try:
-        from rl_conductor.cli import serving  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.commands.mcp import http as transport  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.commands.mcp.server import conductor_server  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.serving.http import listen, serve  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'mcp' needs the MCP SDK: pip install 'rl-conductor[mcp]'") from missing
-    listener = serving.listen(*address) if address is not None else None
+    listener = listen(*address) if address is not None else None
     served, discovered = run_options.conductor()
     prepare_models(served, discovered)
     server = conductor_server(served)
@@ -61,7 +61,7 @@ def _serve(run_options: options.RunOptions, address: tuple[str, int, str | None]
         if listener is None:
             work = server.run_stdio_async()
         else:
-            work = serving.serve(transport.http_app(server, listener.api_key), listener)
+            work = serve(transport.http_app(server, listener.api_key), listener)
         try:
             asyncio.run(_until_closed(served, work))
         except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp
 
-from rl_conductor.cli.serving import with_api_key
+from rl_conductor.cli.serving.http import with_api_key
 
 PATH = "/mcp"
 """The path of the MCP endpoint."""

@@ -10,7 +10,7 @@ from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
 from rl_conductor._internal.version import package_version
-from rl_conductor.cli.run_report import AskResult, lower_limits, progress_message
+from rl_conductor.cli.serving.client_run import AskResult, lower_limits, progress_message
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.trace.events import Finished

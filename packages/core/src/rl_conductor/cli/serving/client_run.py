@@ -1,4 +1,4 @@
-"""A run as other programs read it: limits that a client may lower, progress messages, and the result."""
+"""A run as a client sees it: the limits that it may lower, messages about the progress, and the result."""
 
 from __future__ import annotations
 
