@@ -18,8 +18,8 @@ from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import checks_replies, missing_checks
 from rl_conductor.execution.restore import RestoredRound, restore_results
 from rl_conductor.planning.fallback import fallback_workflow, single_step
+from rl_conductor.planning.later_rounds import collect_previous_rounds
 from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
-from rl_conductor.planning.recursion import collect_previous_rounds
 from rl_conductor.pool.worker_prompt import with_prompt
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.outcomes import CANCELLED

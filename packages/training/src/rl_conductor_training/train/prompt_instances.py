@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import count
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.planning.later_rounds import collect_previous_rounds, next_round_space
 from rl_conductor.planning.prompts import PromptSettings, planner_messages
-from rl_conductor.planning.recursion import collect_previous_rounds, next_round_space
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.scoring import Sample, Task

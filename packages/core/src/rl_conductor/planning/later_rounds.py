@@ -1,4 +1,4 @@
-"""Recursion: the prompt input and the plan space of the second and later planning rounds."""
+"""The second and later planning rounds (the paper's recursion): what the planner is shown, and the plan space."""
 
 from __future__ import annotations
 
