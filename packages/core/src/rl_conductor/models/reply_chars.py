@@ -1,6 +1,6 @@
 """Limits what is collected of one reply, so that a model that never ends can't exhaust the memory.
 
-`http_limit` limits the bytes of a vendor's stream, most of which are not text. The limit here is `limits.reply_chars`.
+The limit is `limits.reply_chars`. `http.reply_limit` limits the bytes of a vendor's stream, most of which are not text.
 """
 
 from __future__ import annotations
