@@ -329,10 +329,10 @@ async def test_what_a_server_says_is_bounded() -> None:
         ({"command": "uvx x"}, "needs a command"),
         ({"command": ["x"], "url": "http://x/mcp"}, "not both"),
         ({"url": "ftp://x/mcp"}, "begins with http"),
-        ({"url": "http://x/mcp", "env": {"A": "b"}}, "env belongs to a command"),
+        ({"url": "http://x/mcp", "env": {"A": "b"}}, "leave out the other one"),
         ({"command": ["x"], "headers": {"A": "b"}}, "headers to a url"),
-        ({"command": ["x"], "only": []}, "one or more names"),
-        ({"command": ["x"], "timeout": 0}, "above 0"),
+        ({"command": ["x"], "only": []}, "write one, or leave it out"),
+        ({"command": ["x"], "timeout": 0}, "write the seconds"),
     ],
 )
 def test_invalid_servers_are_refused_with_what_to_write(arguments: dict[str, Any], message: str) -> None:

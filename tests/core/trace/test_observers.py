@@ -90,7 +90,7 @@ async def test_a_run_that_never_began_is_left_with_why(watching: Watching) -> No
     assert [begun.conductor for begun in watching.begun] == ["outer", "inner"]
     assert watching.left == [LimitError.__name__, "well"]
     assert [event.trace.error for event in watching.events if event.type == "finished"] == [
-        "conductors call one another 2 deep, but limits.depth is 1",
+        "conductors call one another 2 deep, but limits.depth is 1; raise it, or take a conductor out of a pool",
         None,
     ]
 

@@ -84,11 +84,11 @@ class MCPServer:
                 f"MCPServer: url={_public_url(url)!r} is not an address that begins with http:// or https://"
             )
         if (env and url) or (headers and command):
-            raise ConfigError("MCPServer: env belongs to a command, and headers to a url")
+            raise ConfigError("MCPServer: env belongs to a command, and headers to a url; leave out the other one")
         if only is not None and (isinstance(only, str) or not only):
-            raise ConfigError(f"MCPServer: only={only!r} is not a list of one or more names of tools")
+            raise ConfigError(f"MCPServer: only={only!r} is not a list of names of tools; write one, or leave it out")
         if timeout <= 0:
-            raise ConfigError(f"MCPServer: timeout={timeout:g} is not a number of seconds above 0")
+            raise ConfigError(f"MCPServer: timeout={timeout:g} is not above 0; write the seconds that one use may take")
         if find_spec("mcp") is None:
             raise ConfigError("MCP servers need the MCP SDK: pip install 'rl-conductor[mcp]'")
         self.name = name or (PurePath(command[0]).name if command else _public_url(url))

@@ -173,7 +173,8 @@ class Budget:
             levels = self.depth - budget.depth + 1
             if levels > budget.limits.depth:
                 raise LimitError(
-                    f"conductors call one another {levels} deep, but limits.depth is {budget.limits.depth}",
+                    f"conductors call one another {levels} deep, but limits.depth is {budget.limits.depth}; "
+                    "raise it, or take a conductor out of a pool",
                     limit="depth",
                     needed=levels,
                     remaining=budget.limits.depth,

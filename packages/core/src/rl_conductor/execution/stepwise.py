@@ -37,7 +37,10 @@ class Stepwise:
         self.plan = PlanSource(run, run.execution()).restore_plan(plan)
         """The plan as it runs."""
         if self.plan.workflow is None:
-            raise ConfigError("this plan accepts the answer of the round before, so it has no steps to run")
+            raise ConfigError(
+                "this plan accepts the answer of the round before, so it has no steps to run; check that its "
+                "workflow is not None first"
+            )
         self.workflow: Workflow = self.plan.workflow
         run.context.charge_previous(plan.calls)
 

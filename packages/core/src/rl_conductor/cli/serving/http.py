@@ -57,7 +57,8 @@ def listen(host: str, port: int, api_key_env: str | None) -> ServerSocket:
     try:
         return ServerSocket(socket.create_server((host, port), family=family), host, api_key)
     except OSError as error:
-        raise ConfigError(f"can't listen on {host}:{port}: {error.strerror or error}") from error
+        reason = error.strerror or error
+        raise ConfigError(f"can't listen on {host}:{port}: {reason}; pass another --host or --port") from error
 
 
 async def serve(app: ASGIApp, listener: ServerSocket) -> None:
