@@ -97,7 +97,7 @@ def test_the_final_worker_gets_the_sampling_of_the_chat_model(vendor: Vendor, us
     "answer",
     [
         lambda vendor: conductor(vendor, stop="END").invoke("hi"),
-        lambda vendor: conductor(vendor).invoke("hi", stop="END"),  # type: ignore[arg-type]  # LangChain passes it on
+        lambda vendor: conductor(vendor).invoke("hi", stop="END"),
         lambda vendor: conductor(vendor).bind(stop="END").invoke("hi"),
         lambda vendor: run_nested(conductor(vendor).bind(stop="END")),
     ],
