@@ -19,7 +19,7 @@ from rl_conductor.types import Completion, Message, Price, Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.api.anthropic_messages.adapter import format_usage as messages_usage
 from rl_conductor_server.api.openai_chat.adapter import format_usage as chat_usage
-from rl_conductor_server.api.openai_responses.adapter import format_usage as responses_usage
+from rl_conductor_server.api.openai_responses.response import format_usage as responses_usage
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.store.column_types import Dollars
 

@@ -15,11 +15,8 @@ from pydantic import Field
 
 from rl_conductor_server.api.body import read_json
 from rl_conductor_server.api.body_limits import check_counts
-from rl_conductor_server.api.openai_responses.conversation import (
-    check_storage,
-    conversation_locked,
-    conversation_not_found,
-)
+from rl_conductor_server.api.openai_responses.errors import conversation_locked, conversation_not_found
+from rl_conductor_server.api.openai_responses.history import check_storage
 from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
 from rl_conductor_server.api.threads import run_by_size

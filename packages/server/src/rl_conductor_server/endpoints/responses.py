@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from rl_conductor_server.api.openai_responses.conversation import input_items, not_found
+from rl_conductor_server.api.openai_responses.errors import response_not_found
 from rl_conductor_server.api.openai_responses.ids import run_of_response
+from rl_conductor_server.api.openai_responses.items import input_items
 from rl_conductor_server.api.openai_responses.resumption import resume_stream
 from rl_conductor_server.api.openai_responses.stored import response_body
 from rl_conductor_server.api.sse import EventStream
@@ -146,7 +147,7 @@ async def _find(service: Service, response: str, key: str) -> tuple[StoredRespon
     stored = await service.store.responses.get(run, key=key)
     row = None if stored is None else await service.store.get_run(run, key=key)
     if stored is None or row is None:
-        raise not_found(run)
+        raise response_not_found(run)
     return stored, row
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from rl_conductor.execution.answer import run_error
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ResponseHeader
-from rl_conductor_server.api.openai_responses.adapter import Responses, unfinished
+from rl_conductor_server.api.openai_responses.response import answered_body, unanswered_body
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, to_api_error
@@ -22,12 +22,12 @@ def response_body(stored: StoredResponse, row: RunRow, trace: Trace | None) -> d
     parsed = decode(ResponsesBody, stored.body, run=stored.run).to_request()
     header = ResponseHeader(stored.run, int(stored.created), row.model, fingerprint="")
     if row.status == "running":
-        return unfinished(parsed, header, "in_progress")
+        return unanswered_body(parsed, header, "in_progress")
     if trace is not None and trace.completion is not None:
-        return Responses().response(parsed, header, Results((trace,)))
+        return answered_body(parsed, header, Results((trace,)))
     if row.status == "cancelled" and stored.cancel_requested:
-        return unfinished(parsed, header, "cancelled")
-    return unfinished(parsed, header, "failed", _failure(row, trace))
+        return unanswered_body(parsed, header, "cancelled")
+    return unanswered_body(parsed, header, "failed", _failure(row, trace))
 
 
 def _failure(row: RunRow, trace: Trace | None) -> ApiError:

@@ -1,4 +1,4 @@
-"""Conversations of the Responses API: adds the turns before a request to it."""
+"""Adds the turns before a request of the Responses API to it: those of a conversation, or of earlier responses."""
 
 from __future__ import annotations
 
@@ -7,43 +7,27 @@ import json
 import secrets
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any
 
-from pydantic import ConfigDict
-
-from rl_conductor.types import Message, Request, Value
+from rl_conductor.types import Message, Request
 from rl_conductor_server.api.adapter import HistoryContext
-from rl_conductor_server.api.openai_responses.ids import MAX_ID_CHARS, response_id
-from rl_conductor_server.api.openai_responses.items import input_item, output_items
-from rl_conductor_server.api.openai_responses.schema import Item, MessageItem, merge_turns, to_messages
+from rl_conductor_server.api.openai_responses.errors import (
+    CONVERSATION,
+    PREVIOUS,
+    conversation_locked,
+    conversation_not_found,
+    previous_not_found,
+    too_many_parts,
+)
+from rl_conductor_server.api.openai_responses.ids import response_id
+from rl_conductor_server.api.openai_responses.items import StoredInput, output_items
+from rl_conductor_server.api.openai_responses.schema import merge_turns, to_messages
 from rl_conductor_server.api.threads import run_by_size
-from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
+from rl_conductor_server.errors import invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import ParsedRequest, ResponseState
-from rl_conductor_server.runs.run_id import random_part
 from rl_conductor_server.runs.truncation import drop_oldest_turns
 from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode
 from rl_conductor_server.store.runs.responses import MAX_TURNS
-
-PARAM = "previous_response_id"
-CONVERSATION = "conversation"
-LOCKED = "conversation_locked"
-"""The code of the error for a conversation with another request in progress, as at OpenAI."""
-LOCKED_SECONDS = 1.0
-"""Seconds after which a request may be repeated that found a conversation locked."""
-
-
-class StoredInput(Value):
-    """The input of a stored request, or the output of its response."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    input: str | tuple[Item, ...]
-
-    @property
-    def items(self) -> tuple[Item, ...]:
-        """The input as items."""
-        return (MessageItem(role="user", content=self.input),) if isinstance(self.input, str) else self.input
 
 
 async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
@@ -92,7 +76,7 @@ def _continue(
     parsed: ParsedRequest, state: ResponseState, history: Sequence[Message], limits: IntakeEntry
 ) -> ParsedRequest:
     """Adds the messages before a request, after its own instructions."""
-    param = PARAM if state.conversation is None else CONVERSATION
+    param = PREVIOUS if state.conversation is None else CONVERSATION
     instructions = 1 if state.instructions else 0
     request = parsed.request
     messages = tuple(merge_turns((*history, *request.messages[instructions:])))
@@ -202,39 +186,24 @@ def _take_newest(
     return [message for messages in reversed(newest) for message in messages], state
 
 
-def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[str, Any]]:
-    """Formats the input of a stored response, without the turns before it, as items with ids.
-
-    Without `keep_ids`, items with ids of the client get others: another item of a conversation may have them.
-    """
-    items = decode(StoredInput, stored.body, run=stored.run).items
-    suffix = random_part(stored.run)
-    return [input_item(item, f"{suffix}_{number}", keep_id=keep_ids) for number, item in enumerate(items)]
-
-
 async def _load_chain(state: ResponseState, context: HistoryContext, room: int) -> tuple[list[Message], ResponseState]:
     """Loads the messages of a chain of responses, oldest turn first, each with its answer; see `_load_conversation`."""
     run, store = state.previous, context.store
     assert run is not None
     chain = await store.responses.measure_turns(run, key=context.key)
     if not chain:
-        raise _previous_not_found(run)
+        raise previous_not_found(run)
     sizes = [size for _, size in chain]
-    count, state = _fit(sizes, state, context, f"{PARAM} continues a conversation of", PARAM)
+    count, state = _fit(sizes, state, context, f"{PREVIOUS} continues a conversation of", PREVIOUS)
     turns = await store.responses.get_turns(run, key=context.key, limit=count) if count else []
     if count == len(chain) and (missing := turns[0].previous) is not None:
         if not state.may_truncate or len(chain) < MAX_TURNS:
-            raise _previous_not_found(missing)
+            raise previous_not_found(missing)
         state = state.model_copy(update={"is_truncated": True})
     complete = [turn if turn.output is not None else await _with_output(turn, store) for turn in turns]
     state = state.model_copy(update={"first": chain[-1][0]})
     newest_first = (_messages_of(turn) for turn in reversed(complete))
-    return await run_by_size(sum(sizes[:count]), lambda: _take_newest(newest_first, state, context, room, PARAM))
-
-
-def _previous_not_found(run: str) -> ApiError:
-    message = f"Previous response with id {response_id(run)!r} not found."
-    return invalid_request(message, param=PARAM, code="previous_response_not_found")
+    return await run_by_size(sum(sizes[:count]), lambda: _take_newest(newest_first, state, context, room, PREVIOUS))
 
 
 async def _with_output(turn: StoredResponse, store: Store) -> StoredResponse:
@@ -245,7 +214,7 @@ async def _with_output(turn: StoredResponse, store: Store) -> StoredResponse:
         return turn.model_copy(update={"output": json.dumps(output_items(trace))})
     is_running = row is not None and row.status == "running"
     state = "is still in progress; wait until it has ended" if is_running else "has no answer to continue from"
-    raise invalid_request(f"Previous response {response_id(turn.run)!r} {state}.", param=PARAM)
+    raise invalid_request(f"Previous response {response_id(turn.run)!r} {state}.", param=PREVIOUS)
 
 
 def _messages_of(turn: StoredResponse) -> list[Message]:
@@ -256,26 +225,3 @@ def _messages_of(turn: StoredResponse) -> list[Message]:
 def _decode_messages(items: str | None, *, run: str) -> list[Message]:
     """Converts a JSON array of stored items to messages."""
     return list(to_messages(decode(StoredInput, f'{{"input": {items}}}', run=run).items))
-
-
-def too_many_parts(param: str, limits: IntakeEntry) -> ApiError:
-    """Creates the error for a request with more content parts than allowed, stored ones included."""
-    message = f"{param} adds stored content, with which the request has more than {limits.parts:,} content parts"
-    return invalid_request(message, param=param)
-
-
-def conversation_not_found(conversation: str) -> ApiError:
-    """Creates the error for a conversation that doesn't exist, or belongs to another API key."""
-    message = f"Conversation with id {conversation[:MAX_ID_CHARS]!r} not found."
-    return ApiError(message, status=404, code="conversation_not_found", param=CONVERSATION)
-
-
-def conversation_locked() -> ApiError:
-    """Creates the error for a conversation to which another request is about to add its answer."""
-    message = "Another process is currently operating on this conversation. Please retry in a few seconds."
-    return ApiError(message, status=400, code=LOCKED, param=CONVERSATION, retry_after=LOCKED_SECONDS)
-
-
-def not_found(run: str) -> ApiError:
-    """Creates the error for a response that doesn't exist, or belongs to another API key."""
-    return ApiError(f"Response with id {response_id(run)!r} not found.", status=404, code="response_not_found")

@@ -1,0 +1,94 @@
+"""Stores the requests and answers of the Responses API, for later requests and for clients that ask again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+
+from rl_conductor.trace.trace import Trace
+from rl_conductor_server.api.openai_responses.history import end_turn
+from rl_conductor_server.api.openai_responses.items import input_items, output_items
+from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.api.openai_responses.stream_log import StreamLog
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.store import Store, StoredResponse
+
+NOT_STORED = "(not stored, as the request was rejected)"
+"""The input of a request that was rejected."""
+
+
+def record(parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
+    """Stores the request, and the answer as soon as there is one, unless the request has `store: false`.
+
+    If guardrails check the input, both are stored with the answer, and not if a guardrail changed the request.
+    """
+    state = parsed.state
+    if state is None or not parsed.keep:
+        return
+    stored = StoredResponse(
+        run=run.id,
+        key=key,
+        previous=state.previous,
+        created=run.created,
+        body=state.body,
+        background=state.background,
+    )
+    if not is_checked:
+        store.responses.add(stored)
+    log = None
+    if (parsed.stream or state.background) and not (run.is_replayed or run.is_observed):
+        log = StreamLog(run, store, has_progress=parsed.extension.progress == "chunks", is_deferred=is_checked)
+    run.task.add_done_callback(_AnswerRecorder(parsed, stored, store, log, is_checked).on_end)
+    if state.turn is not None:
+        run.task.add_done_callback(lambda _: end_turn(parsed, store))
+    run.confirm = store.write_queue.flush  # whoever sees the end may continue at another server
+
+
+@dataclass(frozen=True)
+class _AnswerRecorder:
+    """Stores the answer to one request."""
+
+    parsed: ParsedRequest
+    stored: StoredResponse
+    store: Store
+    log: StreamLog | None
+    is_checked: bool
+
+    def on_end(self, task: asyncio.Task[Trace]) -> None:
+        """Stores the answer, if there is one, after the end of the run.
+
+        If the request was rejected, which costs nothing, no more than `_rejected_body` remains of it.
+        """
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._store_answer(task.result())
+        elif isinstance(error, ApiError) and not self.is_checked:
+            self.store.responses.discard(self.stored.run, self._rejected_body)
+
+    @property
+    def _rejected_body(self) -> str | None:
+        """The body to store of a rejected request; `None` for nothing, as the client doesn't know its id."""
+        if not (self.parsed.stream or self.parsed.is_background):
+            return None
+        body = ResponsesBody(model=self.parsed.model, input=NOT_STORED, background=self.parsed.is_background)
+        return body.model_dump_json(exclude_unset=True)
+
+    def _store_answer(self, trace: Trace) -> None:
+        """Stores the answer, also as part of its conversation, if any."""
+        stored, store, state = self.stored, self.store, self.parsed.state
+        if self.is_checked:
+            if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks):
+                return
+            store.responses.add(stored)
+            if self.log is not None:
+                self.log.flush()
+        output = output_items(trace)
+        store.responses.set_output(stored.run, json.dumps(output))
+        if state is not None and state.conversation is not None:
+            items = [*input_items(stored, keep_ids=False), *output]
+            store.conversations.append(state.conversation, items, key=stored.key)
