@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import ConfigDict, Field
 
-from rl_conductor_server.api.body import read_json
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency, json_body
 from rl_conductor_server.endpoints.runs import run_body, run_response
+from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.experiments.results import load_results
-from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.request_validation import Body
 from rl_conductor_server.store import Search
 
 router = APIRouter(prefix="/admin", dependencies=ADMIN_ONLY)
@@ -64,8 +64,6 @@ async def list_routes(service: ServiceDependency) -> dict[str, Any]:
 async def set_canary(name: str, http: Request, service: ServiceDependency) -> dict[str, Any]:
     """Sets the percentage of a route's requests that the conductor answers."""
     experiment = service.experiments.find(name)
-    intake = service.settings.intake
-    body = await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)
-    percent = parse_body(CanaryBody, body).percent
-    canary = await service.canaries.set_percent(experiment, percent, "set by the administrator")
+    body = await read_as(CanaryBody, http, service)
+    canary = await service.canaries.set_percent(experiment, body.percent, "set by the administrator")
     return {"object": "canary", **canary.model_dump(mode="json")}

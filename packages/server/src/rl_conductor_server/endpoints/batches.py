@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 
-from rl_conductor_server.api.body import read_json
 from rl_conductor_server.batches.input_file import Endpoint, read_items
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.endpoints.files import find_file
 from rl_conductor_server.endpoints.list_body import list_body
+from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import Metadata
-from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.request_validation import Body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import StoredBatch
 from rl_conductor_server.store.batches.batches import BatchLimits, BatchRefusal
@@ -40,8 +40,7 @@ async def create(http: Request, service: ServiceDependency, key: Caller) -> dict
     """Creates a batch from an uploaded file."""
     key.check_rate()
     settings = service.settings
-    raw = await read_json(http, max_bytes=MAX_BODY_BYTES, seconds=settings.intake.client_seconds)
-    body = parse_body(CreateBatchBody, raw)
+    body = await read_as(CreateBatchBody, http, service, max_bytes=MAX_BODY_BYTES)
     file = await find_file(service, body.input_file_id, key.name, param="input_file_id")
     if file.purpose != "batch":
         raise invalid_request("input_file_id must name a file with the purpose 'batch'", param="input_file_id")
@@ -65,7 +64,7 @@ async def create(http: Request, service: ServiceDependency, key: Caller) -> dict
         refusal = await service.store.batches.add(batch, [] if errors else items, limits)
         if refusal is not None:
             raise _refusal_error(refusal, limits, settings.store.retain_days)
-    return _body(await _find(service, batch.id, key.name))
+    return _batch_body(await _find_batch(service, batch.id, key.name))
 
 
 @router.get("")
@@ -77,25 +76,25 @@ async def list_batches(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> dict[str, Any]:
     """Lists the batches of the key, newest first."""
-    last = None if after is None else await _find(service, after, key.name)
+    last = None if after is None else await _find_batch(service, after, key.name)
     batches = await service.store.batches.list_batches(key=key.name, after=last, limit=limit + 1)
-    return list_body([_body(batch) for batch in batches[:limit]], has_more=len(batches) > limit)
+    return list_body([_batch_body(batch) for batch in batches[:limit]], has_more=len(batches) > limit)
 
 
 @router.get("/{batch_id}")
 async def retrieve(batch_id: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Returns a batch with the number of requests that have ended."""
-    return _body(await _find(service, batch_id, key.name))
+    return _batch_body(await _find_batch(service, batch_id, key.name))
 
 
 @router.post("/{batch_id}/cancel")
 async def cancel(batch_id: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Cancels a batch; the results so far remain available."""
-    batch = await _find(service, batch_id, key.name)
+    batch = await _find_batch(service, batch_id, key.name)
     if batch.status == "validating":
         raise ApiError("the batch is being created; try again", status=409, code="batch_busy", retry_after=1)
     await service.store.batches.cancel(batch.id)
-    return _body(await _find(service, batch_id, key.name))
+    return _batch_body(await _find_batch(service, batch_id, key.name))
 
 
 def _refusal_error(refusal: BatchRefusal, limits: BatchLimits, retain_days: float) -> ApiError:
@@ -114,14 +113,14 @@ def _refusal_error(refusal: BatchRefusal, limits: BatchLimits, retain_days: floa
             return storage_limit_exceeded(message, param="input_file_id")
 
 
-async def _find(service: Service, batch: str, key: str) -> StoredBatch:
+async def _find_batch(service: Service, batch: str, key: str) -> StoredBatch:
     stored = await service.store.batches.get(batch, key=key)
     if stored is None:
         raise ApiError(f"No batch found with id {batch[:64]!r}.", status=404, code="batch_not_found")
     return stored
 
 
-def _body(batch: StoredBatch) -> dict[str, Any]:
+def _batch_body(batch: StoredBatch) -> dict[str, Any]:
     ended = {f"{batch.status}_at": _seconds(batch.ended)} if batch.ended else {}
     times = dict.fromkeys(("failed_at", "finalizing_at", "completed_at", "expired_at", "cancelled_at"))
     errors = [error.model_dump() for error in batch.errors]

@@ -70,7 +70,7 @@ async def create_conversation(http: Request, service: ServiceDependency, key: Ca
             id=f"conv_{secrets.token_hex(16)}", key=key.name, created=service.store.now(), metadata=body.metadata or {}
         )
         await service.store.conversations.create(conversation, await _new_items(body.items or ()))
-    return _format(conversation)
+    return _conversation_body(conversation)
 
 
 @router.get("/{conversation}")
@@ -78,7 +78,7 @@ async def retrieve_conversation(
     conversation: ConversationId, service: ServiceDependency, key: Caller
 ) -> dict[str, Any]:
     """Returns a conversation without its items."""
-    return _format(await _find(service, conversation, key.name))
+    return _conversation_body(await _find_conversation(service, conversation, key.name))
 
 
 @router.post("/{conversation}", openapi_extra=json_body(UpdateConversationBody))
@@ -88,15 +88,15 @@ async def update_conversation(
     """Replaces the metadata of a conversation."""
     key.check_rate()
     async with _parsed(UpdateConversationBody, http, service, key) as body:
-        stored = await _find(service, conversation, key.name)
+        stored = await _find_conversation(service, conversation, key.name)
         await service.store.conversations.set_metadata(conversation, body.metadata or {}, key=key.name)
-    return _format(stored.model_copy(update={"metadata": body.metadata or {}}))
+    return _conversation_body(stored.model_copy(update={"metadata": body.metadata or {}}))
 
 
 @router.delete("/{conversation}")
 async def delete_conversation(conversation: ConversationId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Deletes a conversation and its items; the responses in it stay."""
-    await _find(service, conversation, key.name)
+    await _find_conversation(service, conversation, key.name)
     await service.store.conversations.delete(conversation, key=key.name)
     return {"id": conversation, "object": "conversation.deleted", "deleted": True}
 
@@ -112,7 +112,7 @@ async def list_conversation_items(
     order: Literal["asc", "desc"] = "desc",
 ) -> Response:
     """Lists the items of a conversation; a page of long items has fewer than `limit`."""
-    await _find(service, conversation, key.name)
+    await _find_conversation(service, conversation, key.name)
     sizes = await service.store.conversations.measure_page(
         conversation, key=key.name, after=after, limit=limit + 1, newest_first=order == "desc"
     )
@@ -135,14 +135,14 @@ async def add_conversation_items(
     """Adds items at the end of a conversation."""
     key.check_rate()
     async with _parsed(AddItemsBody, http, service, key) as body:
-        await _find(service, conversation, key.name)
+        await _find_conversation(service, conversation, key.name)
         limit = service.settings.intake.messages
         if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
             raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
         await check_storage(service.store, service.settings.conversations, key.name)
         items = await _new_items(body.items)
         if not await service.store.conversations.add_items(conversation, items, key=key.name):
-            await _find(service, conversation, key.name)
+            await _find_conversation(service, conversation, key.name)
             raise conversation_locked()
         return await asyncio.to_thread(lambda: JSONResponse(list_body(items, has_more=False)))
 
@@ -168,10 +168,10 @@ async def delete_conversation_item(
     conversation: ConversationId, item: ItemId, service: ServiceDependency, key: Caller
 ) -> dict[str, Any]:
     """Deletes an item, and returns the conversation."""
-    stored = await _find(service, conversation, key.name)
+    stored = await _find_conversation(service, conversation, key.name)
     await _measure_item(service, conversation, item, key.name)
     await service.store.conversations.delete_item(conversation, item, key=key.name)
-    return _format(stored)
+    return _conversation_body(stored)
 
 
 @asynccontextmanager
@@ -188,7 +188,7 @@ async def _parsed(kind: type[B], http: Request, service: Service, key: ApiKey) -
         yield await run_by_size(len(body), parse)
 
 
-async def _find(service: Service, conversation: str, key: str) -> Conversation:
+async def _find_conversation(service: Service, conversation: str, key: str) -> Conversation:
     stored = await service.store.conversations.get(conversation, key=key)
     if stored is None:
         raise conversation_not_found(conversation)
@@ -197,7 +197,7 @@ async def _find(service: Service, conversation: str, key: str) -> Conversation:
 
 async def _measure_item(service: Service, conversation: str, item: str, key: str) -> int:
     """Returns the length of an item. Raises `ApiError` if there is none."""
-    await _find(service, conversation, key)
+    await _find_conversation(service, conversation, key)
     size = await service.store.conversations.measure_item(conversation, item, key=key)
     if size is None:
         raise _item_not_found(item)
@@ -216,7 +216,7 @@ async def _new_items(items: tuple[Item, ...]) -> list[dict[str, Any]]:
     )
 
 
-def _format(conversation: Conversation) -> dict[str, Any]:
+def _conversation_body(conversation: Conversation) -> dict[str, Any]:
     return {
         "id": conversation.id,
         "object": "conversation",

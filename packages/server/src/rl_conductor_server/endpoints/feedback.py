@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request
 from pydantic import model_validator
 
 from rl_conductor.trace.feedback import DEFAULT_KEY, Comment, Feedback, FeedbackKey, UnitScore
-from rl_conductor_server.api.body import read_json
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Caller, RunId, ServiceDependency
+from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.errors import ApiError, run_not_found
-from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.request_validation import Body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store.runs.feedback import MAX_KEYS
 
@@ -48,28 +48,28 @@ async def add_feedback(run: RunId, http: Request, service: ServiceDependency, ke
     """Rates a run of this API key."""
     key.check_rate()
     await check_run(service, run, key=key.name)
-    return _body(run, await store_feedback(service, run, await _read_feedback(http, service, key.name)))
+    return _feedback_body(run, await store_feedback(service, run, await _read_feedback(http, service, key.name)))
 
 
 @router.get("/v1/runs/{run}/feedback")
 async def list_feedback(run: RunId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Lists the feedback on a run of this API key."""
     await check_run(service, run, key=key.name)
-    return await _list(service, run)
+    return await _feedback_list(service, run)
 
 
 @router.post("/admin/runs/{run}/feedback", dependencies=ADMIN_ONLY)
 async def add_administrators_feedback(run: RunId, http: Request, service: ServiceDependency) -> dict[str, Any]:
     """Rates the run of any key."""
     await check_run(service, run)
-    return _body(run, await store_feedback(service, run, await _read_feedback(http, service, ADMINISTRATOR)))
+    return _feedback_body(run, await store_feedback(service, run, await _read_feedback(http, service, ADMINISTRATOR)))
 
 
 @router.get("/admin/runs/{run}/feedback", dependencies=ADMIN_ONLY)
 async def list_any_feedback(run: RunId, service: ServiceDependency) -> dict[str, Any]:
     """Lists the feedback on the run of any key."""
     await check_run(service, run)
-    return await _list(service, run)
+    return await _feedback_list(service, run)
 
 
 async def check_run(service: Service, run: str, *, key: str | None = None) -> None:
@@ -101,13 +101,13 @@ async def store_feedback(service: Service, run: str, feedback: Feedback) -> Feed
 
 
 async def _read_feedback(http: Request, service: Service, author: str) -> Feedback:
-    body = await read_json(http, max_bytes=MAX_BODY_BYTES, seconds=service.settings.intake.client_seconds)
-    return parse_body(FeedbackBody, body).to_feedback(author)
+    body = await read_as(FeedbackBody, http, service, max_bytes=MAX_BODY_BYTES)
+    return body.to_feedback(author)
 
 
-async def _list(service: Service, run: str) -> dict[str, Any]:
-    return {"object": "list", "data": [_body(run, entry) for entry in await service.store.feedback.list(run)]}
+async def _feedback_list(service: Service, run: str) -> dict[str, Any]:
+    return {"object": "list", "data": [_feedback_body(run, entry) for entry in await service.store.feedback.list(run)]}
 
 
-def _body(run: str, feedback: Feedback) -> dict[str, Any]:
+def _feedback_body(run: str, feedback: Feedback) -> dict[str, Any]:
     return {"object": "feedback", "run": run, **feedback.model_dump(mode="json")}

@@ -69,7 +69,7 @@ async def upload(http: Request, service: ServiceDependency, key: Caller) -> dict
         needed = await service.store.files.add(file, content, quota)
         if needed is not None:
             raise storage_limit_exceeded(_storage_limits(needed, quota), param="file")
-    return _body(file)
+    return _file_body(file)
 
 
 @router.get("")
@@ -88,13 +88,13 @@ async def list_files(
     files = await service.store.files.list_files(
         key=key.name, purpose=purpose, after=last, limit=limit + 1, newest_first=newest_first
     )
-    return list_body([_body(file) for file in files[:limit]], has_more=len(files) > limit)
+    return list_body([_file_body(file) for file in files[:limit]], has_more=len(files) > limit)
 
 
 @router.get("/{file_id}")
 async def retrieve(file_id: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Describes a file."""
-    return _body(await find_file(service, file_id, key.name))
+    return _file_body(await find_file(service, file_id, key.name))
 
 
 @router.get("/{file_id}/content", response_class=Response)
@@ -147,7 +147,7 @@ def _storage_limits(needed: Quota, quota: Quota) -> str:
     )
 
 
-def _body(file: StoredFile) -> dict[str, Any]:
+def _file_body(file: StoredFile) -> dict[str, Any]:
     return {
         "id": file.id,
         "object": "file",

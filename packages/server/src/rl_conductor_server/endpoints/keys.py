@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
 
-from rl_conductor_server.api.body import read_json
 from rl_conductor_server.auth.keys import MAX_GRACE_SECONDS, KeyTerms, revoke_key, rotate_key
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Administrator, ServiceDependency, json_body
-from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.endpoints.short_json import read_as
+from rl_conductor_server.request_validation import Body
 from rl_conductor_server.settings import EntryName
 
 log = logging.getLogger("rl_conductor_server.admin")
@@ -46,7 +46,7 @@ async def list_keys(service: ServiceDependency) -> dict[str, Any]:
 @router.post("", openapi_extra=json_body(CreateKeyBody))
 async def create_key(http: Request, service: ServiceDependency, administrator: Administrator) -> dict[str, Any]:
     """Creates a key and returns its secret, which can't be read again."""
-    body = parse_body(CreateKeyBody, await _read(http, service))
+    body = await read_as(CreateKeyBody, http, service)
     service.catalog.check_models(body.models or (), of="models")
     secret = await service.keys.create(body.name, KeyTerms(**body.model_dump(exclude={"name"})))
     log.info("key created", extra={"key": body.name, "administrator": administrator})
@@ -58,7 +58,7 @@ async def rotate(
     name: KeyName, http: Request, service: ServiceDependency, administrator: Administrator
 ) -> dict[str, Any]:
     """Gives a key a new secret, and returns it."""
-    body = parse_body(RotateKeyBody, await _read(http, service))
+    body = await read_as(RotateKeyBody, http, service)
     secret = await rotate_key(service.store, name, grace_seconds=body.grace_seconds)
     await service.keys.refresh()
     log.info("key rotated", extra={"key": name, "administrator": administrator})
@@ -72,8 +72,3 @@ async def revoke(name: KeyName, service: ServiceDependency, administrator: Admin
     await service.keys.refresh()
     log.info("key revoked", extra={"key": name, "administrator": administrator})
     return {"object": "key", "name": name, "revoked": True}
-
-
-async def _read(http: Request, service: ServiceDependency) -> bytes:
-    intake = service.settings.intake
-    return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds)

@@ -43,13 +43,13 @@ async def retrieve(
     if starting_after is not None and not stream:
         raise invalid_request("starting_after needs stream=true", param="starting_after")
     if stream:
-        return _stream(service, *await _find(service, response, key.name), starting_after)
+        return _stream(service, *await _find_response(service, response, key.name), starting_after)
     run = run_of_response(response)
     size = await service.store.responses.measure([run], key=key.name)
     size += await service.store.measure_trace(run, key=key.name)
 
     async def load() -> dict[str, Any]:
-        return await _body(service, *await _find(service, response, key.name))
+        return await _load_body(service, *await _find_response(service, response, key.name))
 
     return await json_response(service, key.name, size, load)
 
@@ -72,7 +72,7 @@ def _stream(service: Service, stored: StoredResponse, row: RunRow, after: int | 
 @router.delete("/{response}")
 async def delete(response: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Deletes a response and the content of its run."""
-    stored, row = await _find(service, response, key.name)
+    stored, row = await _find_response(service, response, key.name)
     if row.status == "running":
         raise invalid_request("The response is still in progress; cancel it before you delete it.", param="response_id")
     await service.store.responses.delete(stored.run, key=key.name)
@@ -92,7 +92,7 @@ async def list_input_items(
     """Lists the input of one request, without the turns before it."""
 
     async def load() -> dict[str, Any]:
-        stored, _ = await _find(service, response, key.name)
+        stored, _ = await _find_response(service, response, key.name)
         items = await run_by_size(len(stored.body), lambda: input_items(stored))
         return _page(items, after=after, limit=limit, newest_first=order == "desc")
 
@@ -114,7 +114,7 @@ def _page(items: list[dict[str, Any]], *, after: str | None, limit: int, newest_
 @router.post("/{response}/cancel")
 async def cancel(response: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Cancels a response in the background, and returns it; one that has ended is returned as it is."""
-    stored, row = await _find(service, response, key.name)
+    stored, row = await _find_response(service, response, key.name)
     if not stored.background:
         raise invalid_request("Cannot cancel a synchronous response.", param="response_id")
     if row.status == "running":
@@ -124,8 +124,8 @@ async def cancel(response: str, service: ServiceDependency, key: Caller) -> dict
             await asyncio.wait([task])
         else:
             await _wait_until_ended(service, stored)
-        stored, row = await _find(service, response, key.name)
-    return await _body(service, stored, row)
+        stored, row = await _find_response(service, response, key.name)
+    return await _load_body(service, stored, row)
 
 
 async def _wait_until_ended(service: Service, stored: StoredResponse) -> None:
@@ -137,7 +137,7 @@ async def _wait_until_ended(service: Service, stored: StoredResponse) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _find(service: Service, response: str, key: str) -> tuple[StoredResponse, RunRow]:
+async def _find_response(service: Service, response: str, key: str) -> tuple[StoredResponse, RunRow]:
     """Returns a response of an API key and its run.
 
     Raises:
@@ -151,6 +151,6 @@ async def _find(service: Service, response: str, key: str) -> tuple[StoredRespon
     return stored, row
 
 
-async def _body(service: Service, stored: StoredResponse, row: RunRow) -> dict[str, Any]:
+async def _load_body(service: Service, stored: StoredResponse, row: RunRow) -> dict[str, Any]:
     trace = None if row.status == "running" else await service.store.get_trace(stored.run, key=stored.key)
     return await run_by_size(len(stored.body), lambda: response_body(stored, row, trace))

@@ -41,7 +41,7 @@ async def run_response(
     """
 
     async def load() -> dict[str, Any]:
-        body = await _find_run(service, run, key=key)
+        body = await _load_run(service, run, key=key)
         if feedback:
             body["feedback"] = [entry.model_dump(mode="json") for entry in await service.store.feedback.list(run)]
         return body
@@ -50,7 +50,7 @@ async def run_response(
     return await json_response(service, key or ADMINISTRATOR, size, load, headers=headers)
 
 
-async def _find_run(service: Service, run: str, *, key: str | None) -> dict[str, Any]:
+async def _load_run(service: Service, run: str, *, key: str | None) -> dict[str, Any]:
     row = await service.store.get_run(run, key=key)
     if row is None:
         raise run_not_found(run)
