@@ -73,7 +73,7 @@ class Metrics:
         )
 
     def render(self) -> bytes:
-        """Return all metrics in the Prometheus text format, those of all worker processes of this server together."""
+        """Returns all metrics in the Prometheus text format, those of all worker processes of this server together."""
         if MULTIPROCESS_FOLDER not in os.environ:
             return generate_latest(self.registry)
         registry = CollectorRegistry()
@@ -91,7 +91,7 @@ class Metrics:
         self._first_token.labels(model).observe(seconds)
 
     def set_reserved(self, amount: Amount) -> None:
-        """Set the amounts that are reserved for calls in flight."""
+        """Sets the amounts that are reserved for calls in flight."""
         self._reserved_usd.set(float(amount.usd))
         self._reserved_calls.set(amount.calls)
 
@@ -100,12 +100,12 @@ class Metrics:
 
     @contextmanager
     def track_running(self, model: str) -> Iterator[None]:
-        """Count a run as in progress while the block runs."""
+        """Counts a run as in progress while the block runs."""
         with self._running.labels(model).track_inprogress():
             yield
 
     def count_run(self, model: str, trace: Trace) -> None:
-        """Count a run that has ended, and its calls, tokens and cost."""
+        """Counts a run that has ended, and its calls, tokens and cost."""
         self._runs.labels(model, trace.answer.source if trace.answer else "none").inc()
         self._seconds.labels(model).observe(trace.seconds)
         if trace.used_fallback:
@@ -120,7 +120,7 @@ class Metrics:
             self._tokens.labels(worker, "output").inc(call.usage.output_tokens)
 
     def count_cache_hit(self, model: str, saved: Decimal) -> None:
-        """Count an answer from the response cache, and its former cost."""
+        """Counts an answer from the response cache, and its former cost."""
         self._cache_hits.labels(model).inc()
         self._cache_saved.labels(model).inc(float(saved))
 
@@ -143,7 +143,7 @@ class Metrics:
         self._rollbacks.labels(experiment).inc()
 
     def count_comparison(self, experiment: str, outcome: str) -> None:
-        """Count a sampled answer; the outcome is the verdict or the reason for which there is none."""
+        """Counts a sampled answer; the outcome is the verdict or the reason for which there is none."""
         self._comparisons.labels(experiment, outcome).inc()
 
 

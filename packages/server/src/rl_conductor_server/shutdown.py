@@ -15,7 +15,7 @@ class ShutdownEvent(asyncio.Event):
         self._began_at: float | None = None
 
     def set(self) -> None:
-        """Start the shutdown; the time limit counts from the first call."""
+        """Starts the shutdown; the time limit counts from the first call."""
         self._began_at = self._began_at or time.monotonic()
         super().set()
 

@@ -66,7 +66,7 @@ class LeasedBudget(Budget):
         return self._period.covers(self.spent + self.reserved + amount, within=self._share)
 
     async def _extend(self, reservation: Reservation) -> None:
-        """Wait until the share covers the reservation.
+        """Waits until the share covers the reservation.
 
         Raises:
             LimitError: the budget would not cover it with no other call in flight.
@@ -89,7 +89,7 @@ class LeasedBudget(Budget):
             self._queued -= amount
 
     async def _request(self, amount: Amount) -> BudgetState:
-        """Request what is missing for a call."""
+        """Requests what is missing for a call."""
         missing = self.spent + self.reserved + amount - self._share
         state = await self._store.extend_budget(self._period, missing, ahead=self.reserved + self._queued - amount)
         self._elsewhere = state.charged_elsewhere
@@ -105,7 +105,7 @@ class LeasedBudget(Budget):
             raise LimitError(refusal, limit=error.limit, needed=error.needed, remaining=error.remaining) from None
 
     async def _wait_for_release(self, seconds: float) -> None:
-        """Wait until a call of this process ends, or another process may have returned a part of its share."""
+        """Waits until a call of this process ends, or another process may have returned a part of its share."""
         change: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
             self._waiting.add(change)
@@ -116,7 +116,7 @@ class LeasedBudget(Budget):
             self._waiting.discard(change)
 
     def return_unused(self, *, is_closing: bool = False) -> None:
-        """Return what the calls in flight and as much again don't need; when closing, everything that is not spent."""
+        """Returns what the calls in flight and as much again don't need; when closing, everything that is not spent."""
         with self._lock:
             needed = self.spent if is_closing else self.spent + self.reserved + self.reserved
             unused = Amount(
@@ -127,7 +127,7 @@ class LeasedBudget(Budget):
             self._store.return_budget(self._period, unused)
 
     async def refresh(self) -> None:
-        """Read the spending of other processes."""
+        """Reads the spending of other processes."""
         self._elsewhere = (await self._store.read_budget(self._period)).charged_elsewhere
 
 

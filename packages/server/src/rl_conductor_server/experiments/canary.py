@@ -30,13 +30,13 @@ class CanaryController:
         self._canaries: dict[str, Canary] = {}
 
     async def start(self) -> None:
-        """Apply new percentages from the settings and read the others from the store."""
+        """Applies new percentages from the settings and reads the others from the store."""
         for experiment in self._experiments.values():
             await self._store.configure_canary(experiment.pinned, experiment.entry.canary.percent)
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Read changes by other processes and administrators, and roll back canaries with a tripped guard."""
+        """Reads changes by other processes and administrators, and rolls back canaries with a tripped guard."""
         if not self._experiments:
             return
         for canary in await self._store.list_canaries():
@@ -44,18 +44,18 @@ class CanaryController:
                 self._update(await self._check_guards(canary) if canary.percent else canary)
 
     async def set_percent(self, experiment: Experiment, percent: float, reason: str) -> Canary:
-        """Change the percentage of requests that the conductor answers."""
+        """Changes the percentage of requests that the conductor answers."""
         canary = await self._store.set_canary(experiment.pinned, percent, reason)
         assert canary is not None, "`start` has created one for every experiment"
         self._update(canary)
         return canary
 
     def get(self, experiment: Experiment) -> Canary:
-        """Return the canary as this process last read it."""
+        """Returns the canary as this process last read it."""
         return self._canaries[experiment.pinned]
 
     def assign_arm(self, experiment: Experiment, account: str, parsed: ParsedRequest) -> Arm:
-        """Choose the arm that answers; a request that the conductor's policy rejects goes to the baseline."""
+        """Chooses the arm that answers; a request that the conductor's policy rejects goes to the baseline."""
         percent = self._canaries[experiment.pinned].percent
         if not percent or sample_percentile(experiment.name, sample_unit(account, parsed)) >= percent:
             return "incumbent"
@@ -89,5 +89,5 @@ class CanaryController:
 
 
 def sample_percentile(experiment: str, unit: str) -> float:
-    """Map a sample unit to a fixed number from 0 to 100, so that raising the percentage only adds units."""
+    """Maps a sample unit to a fixed number from 0 to 100, so that raising the percentage only adds units."""
     return 100 * hash_to_fraction(f"{experiment} {unit}")

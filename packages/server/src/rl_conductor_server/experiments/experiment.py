@@ -55,7 +55,7 @@ class Experiments(Mapping[str, Experiment]):
     """All experiments of the server by name."""
 
     def __init__(self, entries: Mapping[str, RouteEntry], catalog: ModelCatalog) -> None:
-        """Build the experiments of the settings over the models of the catalog.
+        """Builds the experiments of the settings over the models of the catalog.
 
         Raises:
             ConfigError: a name is taken, a model or scorer does not exist, or the price of a model is unknown.
@@ -74,7 +74,7 @@ class Experiments(Mapping[str, Experiment]):
         return len(self._experiments)
 
     def find(self, name: str) -> Experiment:
-        """Return the experiment of this name.
+        """Returns the experiment of this name.
 
         Raises:
             ApiError: there is none.
@@ -85,12 +85,12 @@ class Experiments(Mapping[str, Experiment]):
         return self._experiments[name]
 
     def select_model(self, arm: Arm | None, model: ServedModel) -> ServedModel:
-        """Return the model of an arm if `model` is an experiment, else `model` itself."""
+        """Returns the model of an arm if `model` is an experiment, else `model` itself."""
         experiment = self._experiments.get(model.name)
         return model if experiment is None or arm is None else experiment.arms[arm]
 
     async def aclose(self) -> None:
-        """Close all models of the experiments and of the catalog."""
+        """Closes all models of the experiments and of the catalog."""
         judges = [experiment.judge.conductor for experiment in self.values() if experiment.judge is not None]
         await close_all([*judges, self.catalog])
 
@@ -133,7 +133,7 @@ def _at_prompts(guardrail: Guardrail) -> Guardrail:
 
 
 def _check_prices(experiment: Experiment) -> None:
-    """Raise `ConfigError` if the price of a model is unknown: a budget in dollars would refuse every shadow run."""
+    """Raises `ConfigError` if the price of a model is unknown: a budget in dollars would refuse every shadow run."""
     for served in filter(None, (experiment.baseline, experiment.judge)):  # the first has the models of both arms
         if served.unpriced:
             raise ConfigError(
@@ -145,7 +145,7 @@ def _check_prices(experiment: Experiment) -> None:
 def _single_model(
     name: str, arm: Arm | None, entry: WorkerEntry, released: date, guardrails: Sequence[Guardrail] = ()
 ) -> ServedModel:
-    """Serve a model as it is: a pool of one worker and plans of one step need no planner."""
+    """Serves a model as it is: a pool of one worker and plans of one step need no planner."""
     pool = WorkerPool(PoolFile(workers={arm or "judge": entry}).build())
     (worker,) = pool.values()
     conductor = Conductor(worker.model, pool, limits=Limits(steps=1, rounds=1), guardrails=guardrails, name=name)

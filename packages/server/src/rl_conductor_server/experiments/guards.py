@@ -19,7 +19,7 @@ SLOW_SHARE = 0.05
 
 
 def find_tripped_guard(guards: Guards, answers: Sequence[AnswerOutcome], verdicts: Sequence[PairVerdict]) -> str | None:
-    """Describe the first guard that trips; return `None` if none does."""
+    """Describes the first guard that trips; returns `None` if none does."""
     return next(_tripped_guards(guards, answers, verdicts), None)
 
 

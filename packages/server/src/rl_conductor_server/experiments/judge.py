@@ -69,7 +69,7 @@ class Judgement(Value):
 
 
 async def compare_answers(answers: AnswerPair, *, judge: AskJudge | None, scorer: Scorer | None = None) -> Judgement:
-    """Compare by the first rule that decides: only one arm answered, the scores differ, the judge prefers an answer.
+    """Compares by the first rule that decides: only one arm answered, the scores differ, the judge prefers an answer.
 
     Raises:
         NoVerdictError: the judge or the scorer gave no usable result.
@@ -106,7 +106,7 @@ async def _ask_judge(request: Request, conductor: Message, baseline: Message, ju
 
 
 def judge_request(request: Request, first: Message, second: Message) -> Request:
-    """Build the request to the judge, which does not reveal the arm of either answer."""
+    """Builds the request to the judge, which does not reveal the arm of either answer."""
     conversation = "\n\n".join(f"{turn.role}: {message_text(turn)}" for turn in request.messages)
     contents = [conversation, message_text(first), message_text(second)]
     nonce = compute_nonce(new_delimiter_key(), contents)
@@ -120,14 +120,14 @@ def judge_request(request: Request, first: Message, second: Message) -> Request:
 
 
 def message_text(message: Message) -> str:
-    """Render a message as text without reasoning, and without the ids of tool calls, which could reveal the arm."""
+    """Renders a message as text without reasoning, and without the ids of tool calls, which could reveal the arm."""
     visible = [part for part in message.content if not isinstance(part, ReasoningPart)]
     parts = [part.text if isinstance(part, TextPart) else f"[{part.type}]" for part in visible]
     return "\n".join([*parts, *(f"[calls {call.name} with {call.arguments}]" for call in message.tool_calls)])
 
 
 def parse_opinion(text: str) -> Opinion:
-    """Parse a judge's reply, ignoring text around the JSON object.
+    """Parses a judge's reply, ignoring text around the JSON object.
 
     Raises:
         NoVerdictError: it holds no valid JSON object.
@@ -158,7 +158,7 @@ async def _compare_scores(request: Request, conductor: Message, baseline: Messag
 
 
 def load_scorer(name: str) -> Scorer:
-    """Import the scorer `module:function`.
+    """Imports the scorer `module:function`.
 
     Raises:
         ConfigError: the module or the function does not exist.

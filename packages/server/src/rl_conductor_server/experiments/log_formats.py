@@ -57,7 +57,7 @@ class LoggedCall:
 
 
 def parse_line(line: str) -> LoggedCall:
-    """Parse one line of a log.
+    """Parses one line of a log.
 
     Raises:
         ConfigError: the line is not a logged call.
@@ -87,7 +87,7 @@ def parse_line(line: str) -> LoggedCall:
 
 
 def _nested_objects(logged: object) -> Iterator[JsonObject]:
-    """Yield the objects that may hold a field in order of precedence: the response, the request, the line itself."""
+    """Yields the objects that may hold a field in order of precedence: the response, the request, the line itself."""
     if not isinstance(logged, dict):
         return
     for name in ("response", "request", "kwargs"):
@@ -98,7 +98,7 @@ def _nested_objects(logged: object) -> Iterator[JsonObject]:
 
 
 def _first_value(objects: Sequence[JsonObject], *names: str) -> Any:
-    """Return the first value that is not null, by the order of the objects and then of the names."""
+    """Returns the first value that is not null, by the order of the objects and then of the names."""
     return next((each[name] for each in objects for name in names if each.get(name) is not None), None)
 
 
@@ -125,7 +125,7 @@ def _last_user_index(messages: Sequence[Any]) -> int:
 
 
 def _is_from_user(message: object) -> bool:
-    """Return whether the user wrote the message; the Messages API also sends tool results in the user's role."""
+    """Returns whether the user wrote the message; the Messages API also sends tool results in the user's role."""
     if not isinstance(message, dict) or message.get("role") != "user":
         return False
     return all(part.get("type") != "tool_result" for part in _objects_in(message.get("content")))
@@ -143,7 +143,7 @@ def _digest(*values: object) -> str:
 
 
 def _replies(objects: Sequence[JsonObject]) -> Iterator[JsonObject]:
-    """Yield the messages, or output items, of a reply of any of the three APIs."""
+    """Yields the messages, or output items, of a reply of any of the three APIs."""
     for each in objects:
         yield from (
             reply for choice in _objects_in(each.get("choices")) for reply in _objects_in([choice.get("message")])

@@ -26,7 +26,7 @@ class ArmComparison(Value):
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[float, float]]) -> ArmComparison | None:
-        """Compare pairs of (baseline, conductor); return `None` if there are none."""
+        """Compares pairs of (baseline, conductor); returns `None` if there are none."""
         values = list(pairs)
         if not values:
             return None
@@ -56,7 +56,7 @@ class ExperimentResult(Value):
 
 
 async def load_results(store: Store, name: str | None = None) -> list[ExperimentResult]:
-    """Load the result of every release of an experiment, by its name or pinned name, or of all experiments."""
+    """Loads the result of every release of an experiment, by its name or pinned name, or of all experiments."""
     experiments = store.experiments
     return [
         _summarize(

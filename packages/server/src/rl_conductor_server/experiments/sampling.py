@@ -9,7 +9,7 @@ from rl_conductor_server.store.models import end_users
 
 
 def sample_unit(account: str, parsed: ParsedRequest) -> str:
-    """Identify the unit that an experiment assigns to an arm: the end user, or the conversation if none is named.
+    """Identifies the unit that an experiment assigns to an arm: the end user, or the conversation if none is named.
 
     A conversation is identified by its first user message.
     """
@@ -20,6 +20,6 @@ def sample_unit(account: str, parsed: ParsedRequest) -> str:
 
 
 def hash_to_fraction(text: str) -> float:
-    """Map a text to a number from 0 to 1, uniformly distributed over all texts."""
+    """Maps a text to a number from 0 to 1, uniformly distributed over all texts."""
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") / 2**64

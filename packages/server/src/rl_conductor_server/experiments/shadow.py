@@ -67,7 +67,7 @@ class ShadowRunner:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None, None]:
-        """Compare answers while the block runs; unfinished comparisons are cancelled at its end."""
+        """Compares answers while the block runs; unfinished comparisons are cancelled at its end."""
         # Started here and not by the runs that they follow, because a task would inherit the budget of such a run.
         workers = [asyncio.create_task(self._process_queue(), name="shadow") for _ in range(self._entry.concurrency)]
         try:
@@ -84,7 +84,7 @@ class ShadowRunner:
         return self._runs.active_ids
 
     def offer(self, answer: UserAnswer) -> None:
-        """Queue an answer for comparison if it is in the sample and the queue has room; does not wait."""
+        """Queues an answer for comparison if it is in the sample and the queue has room; does not wait."""
         if hash_to_fraction(answer.trace.id) >= self._entry.share:
             return
         try:
@@ -98,7 +98,7 @@ class ShadowRunner:
             self._metrics.count_comparison(self._experiment.name, outcome)
 
     async def _try_compare(self, answer: UserAnswer) -> str:
-        """Return the verdict, or the reason for which there is none, as the metrics count it."""
+        """Returns the verdict, or the reason for which there is none, as the metrics count it."""
         try:
             return (await self._compare(answer)).verdict
         except NoVerdictError as error:
@@ -145,7 +145,7 @@ class ShadowRunner:
         return pair
 
     def _make_judge(self, answer: UserAnswer) -> Callable[[Request], Awaitable[str]]:
-        """Return a function that asks the experiment's judge, subject to the data class of the user's request."""
+        """Returns a function that asks the experiment's judge, subject to the data class of the user's request."""
         judge, user_request = self._experiment.judge, answer.request
         assert judge is not None
         policy = Policy(data_class=user_request.policy.data_class, data_rules=user_request.policy.data_rules)
@@ -169,7 +169,7 @@ class ShadowRunner:
         return ask_judge
 
     async def _run(self, model: ServedModel, api: str, parsed: ParsedRequest) -> Trace:
-        """Run on the shadow budget and return the trace, whether there is an answer or not."""
+        """Runs on the shadow budget and returns the trace, whether there is an answer or not."""
         (request,) = admit(self.budget, model, api, parsed, idempotency_key=None)
         handle = await self._runs.start(request)
         with handle.subscribe():
@@ -200,14 +200,14 @@ class ShadowRunners(Mapping[str, ShadowRunner]):
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None, None]:
-        """Compare answers while the block runs; see `ShadowRunner.open`."""
+        """Compares answers while the block runs; see `ShadowRunner.open`."""
         async with AsyncExitStack() as stack:
             for runner in self.values():
                 await stack.enter_async_context(runner.open())
             yield
 
     def offer(self, request: AdmittedRequest, trace: Trace) -> None:
-        """Queue a user's answer for comparison; of several choices, only the first."""
+        """Queues a user's answer for comparison; of several choices, only the first."""
         runner = self.get(request.model.name)
         if runner is not None and not request.choice and request.api not in INTERNAL_APIS:
             runner.offer(UserAnswer(request, trace))

@@ -50,7 +50,7 @@ class Query:
         return len(self.calls) == 1 and is_short and not self.calls[0].tool_calls and not self.failures
 
     def has_answer_to(self, request: str) -> bool:
-        """Return whether one of the calls sent this request and got a reply."""
+        """Returns whether one of the calls sent this request and got a reply."""
         return any(call.request == request and call.has_reply and not call.error for call in self.calls)
 
 
@@ -64,7 +64,7 @@ FAILURES = {
 
 
 def group_into_queries(calls: Iterable[LoggedCall]) -> list[Query]:
-    """Group calls by user query; repeating a request that was answered starts a new query."""
+    """Groups calls by user query; repeating a request that was answered starts a new query."""
     queries: list[Query] = []
     newest: dict[str, Query] = {}
     for call in calls:
@@ -85,7 +85,7 @@ class Distribution(Value):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Distribution:
-        """Summarize one or more values."""
+        """Summarizes one or more values."""
         ranks = quantiles(values, n=20, method="inclusive") if len(values) > 1 else [values[0]] * 19
         return cls(mean=sum(values) / len(values), p50=ranks[9], p95=ranks[18])
 
@@ -99,7 +99,7 @@ class QueryTotals(Value):
 
     @classmethod
     def of(cls, queries: Sequence[Query]) -> QueryTotals:
-        """Add up the queries."""
+        """Adds up the queries."""
         usage = total(query.usage for query in queries)
         return cls(queries=len(queries), calls=sum(len(query.calls) for query in queries), usage=usage)
 
@@ -122,7 +122,7 @@ class SpendingReport(Value):
 
 
 def report_spending(queries: Sequence[Query]) -> SpendingReport:
-    """Build the report of at least one query."""
+    """Builds the report of at least one query."""
     models = {query.calls[0].model: None for query in queries}
     by_model = {name: QueryTotals.of([query for query in queries if query.calls[0].model == name]) for name in models}
     by_cost = sorted(by_model, key=lambda name: (-by_model[name].usage.cost, name))

@@ -20,12 +20,12 @@ TICK = 1e-6
 
 
 def database_now(dialect: str) -> ColumnElement[float]:
-    """Build an expression for the database's current time."""
+    """Builds an expression for the database's current time."""
     return literal_column(DATABASE_NOW[dialect], Float)
 
 
 def select_now(dialect: str) -> TextualSelect:
-    """Build a query for the database's current time."""
+    """Builds a query for the database's current time."""
     return text(f"SELECT {DATABASE_NOW[dialect]} AS now").columns(now=Float)
 
 
@@ -41,11 +41,11 @@ class DatabaseClock:
         self.set(now, read_at=time.monotonic())
 
     def set(self, now: float, *, read_at: float) -> None:
-        """Adopt a time that the database returned, at `read_at` on the clock of `time.monotonic`."""
+        """Adopts a time that the database returned, at `read_at` on the clock of `time.monotonic`."""
         self._offset = now - read_at
 
     def now(self) -> float:
-        """Return seconds since 1970; a change of this machine's clock has no effect."""
+        """Returns seconds since 1970; a change of this machine's clock has no effect."""
         estimate = time.monotonic() + self._offset
         is_step_back = self._latest - MAX_STEP_BACK <= estimate <= self._latest
         self._latest = self._latest + TICK if is_step_back else estimate
@@ -61,7 +61,7 @@ class Contact:
         self._began = float("-inf")
 
     def record(self) -> None:
-        """Note that the database answered; a gap of more than a lease counts as an interruption."""
+        """Notes that the database answered; a gap of more than a lease counts as an interruption."""
         now = time.monotonic()
         if self._last is not None and now - self._last > self._lease > 0:
             self._began = now

@@ -21,7 +21,7 @@ class IncompatibleReleaseError(ConfigError):
 
 
 def decode(kind: type[V], text: str, *, run: str) -> V:
-    """Parse JSON that belongs to `run` as a `kind`.
+    """Parses JSON that belongs to `run` as a `kind`.
 
     Raises:
         IncompatibleReleaseError: the JSON does not match this release's format.
@@ -36,7 +36,7 @@ def decode(kind: type[V], text: str, *, run: str) -> V:
 
 
 def decode_rounds(rows: Iterable[Row[Any]], *, run: str) -> tuple[Round, ...]:
-    """Rebuild the rounds of `run` from its rows of `steps`, see `queries.select_steps`.
+    """Rebuilds the rounds of `run` from its rows of `steps`, see `queries.select_steps`.
 
     Raises:
         IncompatibleReleaseError: the JSON does not match this release's format.

@@ -58,7 +58,7 @@ class StoreUnreachableError(ConfigError):
 
 
 async def open_database(url: str) -> AsyncEngine:
-    """Open and migrate the database at `url`, such as `sqlite:///runs.db` or `postgres://user@host/name`.
+    """Opens and migrates the database at `url`, such as `sqlite:///runs.db` or `postgres://user@host/name`.
 
     Raises:
         ConfigError: the URL is invalid, a driver is missing, or the database does not answer (`StoreUnreachableError`).
@@ -84,7 +84,7 @@ async def open_database(url: str) -> AsyncEngine:
 
 
 def open_writer(url: str) -> Engine:
-    """Open a database that `open_database` has migrated, for the thread that writes."""
+    """Opens a database that `open_database` has migrated, for the thread that writes."""
     address = _parse_url(url)
     if address.drivername == DRIVERS["sqlite"]:
         engine = create_engine(address.set(drivername="sqlite"), hide_parameters=True)
@@ -111,7 +111,7 @@ def _parse_url(url: str) -> URL:
 
 
 def redact_url(url: str) -> str:
-    """Remove everything from `url` that may be a password."""
+    """Removes everything from `url` that may be a password."""
     url = url.partition("?")[0]
     scheme_and_user, at, host = url.rpartition("@")
     return f"{scheme_and_user.partition('://')[0]}://...@{host}" if at else INVALID_PORT.sub(r"\1:...", url)
@@ -135,14 +135,14 @@ def _create_async_engine(address: URL) -> AsyncEngine:
 
 
 def _connect_args(address: URL) -> dict[str, Any]:
-    """Return the options of `TCP_TIMEOUTS` that the URL does not set."""
+    """Returns the options of `TCP_TIMEOUTS` that the URL does not set."""
     if address.drivername == DRIVERS["sqlite"]:
         return {}
     return {name: value for name, value in TCP_TIMEOUTS.items() if name not in address.query}
 
 
 def _create_file(address: URL) -> None:
-    """Create the file of a new SQLite database, readable only by its owner: it will hold conversations."""
+    """Creates the file of a new SQLite database, readable only by its owner: it will hold conversations."""
     if address.drivername == DRIVERS["sqlite"]:
         os.close(os.open(str(address.database), os.O_RDWR | os.O_CREAT, 0o600))
 
@@ -160,12 +160,12 @@ def _configure_sqlite_writer(connection: Any, record: object) -> None:
 
 
 def _acquire_write_lock(connection: Connection) -> None:
-    """Begin a transaction as the only writer of all processes: transactions that share rows could deadlock."""
+    """Begins a transaction as the only writer of all processes: transactions that share rows could deadlock."""
     connection.exec_driver_sql(WRITE_LOCK[connection.dialect.name])
 
 
 def _migrate(connection: Connection) -> None:
-    """Upgrade the tables to this release's schema, unless a newer release has added to it."""
+    """Upgrades the tables to this release's schema, unless a newer release has added to it."""
     connection.execute(text(MIGRATION_LOCK[connection.dialect.name]))
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))

@@ -74,7 +74,7 @@ class Statements:
 
     @classmethod
     def for_dialect(cls, dialect: str, *, search_index: bool = True) -> Self:
-        """Build them for `sqlite` or `postgresql`."""
+        """Builds them for `sqlite` or `postgresql`."""
         insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
         now = database_now(dialect)
         run = insert(runs).values(heartbeat=now)

@@ -124,7 +124,7 @@ class Store:
         search_index: bool = True,
         on_lost_write: Callable[[], None] = lambda: None,
     ) -> Self:
-        """Open the store at `url` and create or migrate its tables.
+        """Opens the store at `url` and creates or migrates its tables.
 
         Args:
             url: such as `sqlite:///runs.db` or `postgres://user@host/name`.
@@ -142,24 +142,24 @@ class Store:
         return cls(engine, writer, now=now, lease=lease, search_index=search_index, on_lost_write=on_lost_write)
 
     async def aclose(self) -> None:
-        """Commit the queued writes, return the rest of shares of budgets, and close."""
+        """Commits the queued writes, returns the rest of shares of budgets, and closes."""
         self.write_queue.add(self._budgets.close)
         await self.write_queue.aclose()
         await self._reader.aclose()
 
     async def ping(self) -> None:
-        """Raise `SQLAlchemyError` if the database does not answer, `StoreUnavailableError` if it takes no writes."""
+        """Raises `SQLAlchemyError` if the database does not answer, `StoreUnavailableError` if it takes no writes."""
         self.write_queue.check_available()
         await self._reader.execute(text("SELECT 1"))
 
     def now(self) -> float:
-        """Return the database's current time, in seconds since 1970."""
+        """Returns the database's current time, in seconds since 1970."""
         return self._clock.now()
 
     # ------------------------------------------------------------------------------------------- leases
 
     async def claim(self, run: NewRun) -> Claim:
-        """Begin a run with an idempotency key, or continue or read the earlier run of the same request.
+        """Begins a run with an idempotency key, or continues or reads the earlier run of the same request.
 
         Raises:
             StoreUnavailableError: the database does not answer.
@@ -174,7 +174,7 @@ class Store:
             self.abandon_run(claim.id)
 
     async def renew_leases(self, active_runs: Iterable[str]) -> None:
-        """Renew this process's leases on its `active_runs`; a run that is left out may be taken over."""
+        """Renews this process's leases on its `active_runs`; a run that is left out may be taken over."""
         run_ids, locks = list(active_runs), self.conversations.locks
 
         def renew(connection: Connection) -> tuple[float, float]:
@@ -189,7 +189,7 @@ class Store:
         self._contact.record()
 
     async def end_expired_runs(self, active_runs: Iterable[str]) -> Sequence[str]:
-        """End the runs of dead processes, and those of this process that are not in `active_runs`.
+        """Ends the runs of dead processes, and those of this process that are not in `active_runs`.
 
         Each fails, is charged with its known usage and gets an audit record, exactly once for all processes. A run with
         an idempotency key can still be continued by sending its request again.
@@ -211,7 +211,7 @@ class Store:
     # ------------------------------------------------------------------------------------- writing runs
 
     def begin_run(self, run: NewRun) -> None:
-        """Store a run without an idempotency key, which no other process can claim."""
+        """Stores a run without an idempotency key, which no other process can claim."""
         self.write_queue.add(BeginRun(run.id, self._new_row(run), user_rows(run)))
 
     def _new_row(self, run: NewRun) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Store:
         reserved: Amount = NOTHING,
         store_content: bool = True,
     ) -> None:
-        """Store the total usage and charges of a run so far; with `store_content`, also the event's plan or step.
+        """Stores the total usage and charges of a run so far; with `store_content`, also the event's plan or step.
 
         What is `reserved` for calls in flight is charged as well if this process dies.
         """
@@ -243,24 +243,24 @@ class Store:
         self.write_queue.add(SaveProgress(run, usage, charged, reserved, event.round, position, stored_body))
 
     def save_reservation(self, run: str, charged: Amount, reserved: Amount) -> None:
-        """Store the amount reserved for the calls of a run in flight, which is charged if this process dies."""
+        """Stores the amount reserved for the calls of a run in flight, which is charged if this process dies."""
         self.write_queue.add(SaveReservation(run, charged, reserved))
 
     def finish_run(
         self, run: str, trace: Trace, status: Status, *, charged: Amount, store_content: bool = True
     ) -> None:
-        """Store the end of a run and its charges; with `store_content`, also its trace. Its steps are deleted."""
+        """Stores the end of a run and its charges; with `store_content`, also its trace. Its steps are deleted."""
         self.write_queue.add(FinishRun(run, trace, status, charged, store_content))
 
     def abandon_run(self, run: str) -> None:
-        """Cancel a run that never began; if it has an idempotency key, any process may claim it."""
+        """Cancels a run that never began; if it has an idempotency key, any process may claim it."""
         values = {"by_id": run, "by_owner": self.owner, "status": "cancelled"}
         self.write_queue.add(lambda connection: connection.execute(self._statements.update_run, values))
 
     # ------------------------------------------------------------------------------------- reading runs
 
     async def get_trace(self, run: str, *, key: str | None = None) -> Trace | None:
-        """Return the trace of a run that has ended; with `key`, only if that API key paid for it.
+        """Returns the trace of a run that has ended; with `key`, only if that API key paid for it.
 
         Raises:
             ConfigError: another release wrote it in a format that this one can't read.
@@ -271,13 +271,13 @@ class Store:
         return None if body is None else decode(Trace, body, run=run)
 
     async def measure_trace(self, run: str, *, key: str | None = None) -> int:
-        """Return the length of a trace; 0 if there is none."""
+        """Returns the length of a trace; 0 if there is none."""
         query = select(func.length(runs.c.trace)).where(runs.c.id == run, *_is_paid_by(key))
         await self.write_queue.flush()
         return (await self._reader.execute(query)).scalar() or 0
 
     async def get_rounds(self, run: str) -> tuple[Round, ...]:
-        """Return the plans and finished steps of a run that has not ended.
+        """Returns the plans and finished steps of a run that has not ended.
 
         Raises:
             ConfigError: another release wrote them in a format that this one can't read.
@@ -286,30 +286,30 @@ class Store:
         return decode_rounds(await self._reader.execute(select_steps(run)), run=run)
 
     async def get_run(self, run: str, *, key: str | None = None) -> RunRow | None:
-        """Return a run; with `key`, only if that API key paid for it."""
+        """Returns a run; with `key`, only if that API key paid for it."""
         await self.write_queue.flush()
         query = select(*LISTED_COLUMNS).where(runs.c.id == run, *_is_paid_by(key))
         row = (await self._reader.execute(query)).first()
         return None if row is None else _run_row(row)
 
     async def list_runs(self, search: Search = ALL_RUNS, *, limit: int = 50) -> Sequence[RunRow]:
-        """List the runs that match, newest first."""
+        """Lists the runs that match, newest first."""
         await self.write_queue.flush()
         return [_run_row(row) for row in await find_runs(self._reader, search, LISTED_COLUMNS, limit=limit)]
 
     async def list_sessions(
         self, *, key: str | None = None, before: float | None = None, limit: int = 50
     ) -> Sequence[Session]:
-        """List the sessions by the start of their newest run, latest first, or those before a time."""
+        """Lists the sessions by the start of their newest run, latest first, or those before a time."""
         await self.write_queue.flush()
         return await list_sessions(self._reader, limit, key=key, before=before)
 
     async def list_workers(self) -> Sequence[str]:
-        """List the names of all workers that runs have called; the planner's is the empty string."""
+        """Lists the names of all workers that runs have called; the planner's is the empty string."""
         return (await self._reader.execute(select_workers())).scalars().all()
 
     async def find_arm(self, key: str, idempotency_key: str) -> Arm | None:
-        """Return the experiment's arm that an earlier attempt at the same request was assigned to, if any."""
+        """Returns the experiment's arm that an earlier attempt at the same request was assigned to, if any."""
         query = select(runs.c.side).where(runs.c.key == key, runs.c.idempotency == idempotency_key).limit(1)
         arm: Arm | None = (await self._reader.execute(query)).scalar_one_or_none()
         return arm
@@ -317,7 +317,7 @@ class Store:
     # ------------------------------------------------------------------------------------------- budgets
 
     async def get_usage(self, key: str, *, since: float) -> Usage:
-        """Return the usage of an API key since a time.
+        """Returns the usage of an API key since a time.
 
         Deleted runs count if the whole day on which they began is within that time.
         """
@@ -326,12 +326,12 @@ class Store:
         return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
 
     async def read_budget(self, period: BudgetPeriod) -> BudgetState:
-        """Return the spending of all processes in a period; raises like `extend_budget`."""
+        """Returns the spending of all processes in a period; raises like `extend_budget`."""
         self.write_queue.check_available()
         return await self._reader.run(lambda connection: connection.run_sync(self._budgets.read, period))
 
     async def extend_budget(self, period: BudgetPeriod, needed: Amount, ahead: Amount) -> BudgetState:
-        """Add `needed` to this process's share of a budget, and up to `ahead` beyond it, or nothing if it is not left.
+        """Adds `needed` to this process's share of a budget, and up to `ahead` beyond it, or nothing if it is not left.
 
         Raises:
             StoreUnavailableError: the database does not answer.
@@ -342,19 +342,19 @@ class Store:
         )
 
     def return_budget(self, period: BudgetPeriod, unused: Amount) -> None:
-        """Return a part of this process's share of a budget, for other processes."""
+        """Returns a part of this process's share of a budget, for other processes."""
         self.write_queue.add(lambda connection: self._budgets.give_back(connection, period, unused))
 
     # -------------------------------------------------------------------------------------------- audit
 
     async def audit_lines(self, chain: Chain) -> AsyncGenerator[str, None]:
-        """Yield every line of the audit record, oldest first, after `chain` has verified it."""
+        """Yields every line of the audit record, oldest first, after `chain` has verified it."""
         async with aclosing(read_records(self._reader, chain)) as lines:
             async for line in lines:
                 yield line
 
     async def get_trace_digest(self, run: str) -> str | None:
-        """Return the SHA-256 of a run's trace as it is stored now; `None` if there is none."""
+        """Returns the SHA-256 of a run's trace as it is stored now; `None` if there is none."""
         query = select(runs.c.trace).where(runs.c.id == run)
         body = (await self._reader.execute(query)).scalar_one_or_none()
         return None if body is None else digest_of(body)
@@ -362,7 +362,7 @@ class Store:
     # ---------------------------------------------------------------------------------------- retention
 
     async def prune(self, *, before: float) -> int:
-        """Delete everything older than a time, except audit records and keys, and return the number of deleted runs."""
+        """Deletes everything older than a time but audit records and keys. Returns the number of deleted runs."""
         now = self.now()
 
         def delete_others(connection: Connection) -> None:
@@ -378,7 +378,7 @@ class Store:
         return await self._delete_in_batches(partial(delete_old_runs, statements=self._statements, before=before))
 
     async def _delete_in_batches(self, delete_batch: Callable[[Connection], int]) -> int:
-        """Delete in transactions between which other processes can write, and return the number of deleted rows."""
+        """Deletes in transactions between which other processes can write, and returns the number of deleted rows."""
         deleted = 0
         while count := await self.write_queue.execute(delete_batch):
             deleted += count

@@ -70,7 +70,7 @@ class WriteBehindQueue:
     """Commits writes in the order in which they were added."""
 
     def __init__(self, engine: Engine, run_writer: RunWriter, *, on_lost: Callable[[], None]) -> None:
-        """Create an empty queue.
+        """Creates an empty queue.
 
         Args:
             engine: a connection to the database for writing.
@@ -90,11 +90,11 @@ class WriteBehindQueue:
     # ------------------------------------------------------------------------------------ adding writes
 
     def add(self, write: RunWrite | Callable[[Connection], object]) -> None:
-        """Queue a write without waiting for it."""
+        """Queues a write without waiting for it."""
         self._enqueue(write, None)
 
     async def execute(self, write: Callable[[Connection], T], *, undo: Callable[[T], None] | None = None) -> T:
-        """Queue a write, wait until it and all earlier ones are committed, and return its result.
+        """Queues a write, waits until it and all earlier ones are committed, and returns its result.
 
         Args:
             write: executes statements in the queue's transaction; it may be called again after a failure.
@@ -118,17 +118,17 @@ class WriteBehindQueue:
                 self._withdraw(entry, undo)
 
     async def flush(self) -> None:
-        """Wait until all writes added so far are committed, or lost and logged; raises like `execute`."""
+        """Waits until all writes added so far are committed, or lost and logged; raises like `execute`."""
         if self._pending or self._batch:
             await self.execute(lambda _: None)
 
     def check_available(self) -> None:
-        """Raise `StoreUnavailableError` if the database has taken no writes for `COMMIT_TIMEOUT`, as on a full disk."""
+        """Raises `StoreUnavailableError` if the database took no writes for `COMMIT_TIMEOUT`, as on a full disk."""
         if self.lag > COMMIT_TIMEOUT:
             raise StoreUnavailableError(f"the store has not answered for {self.lag:.0f} s; try again later")
 
     async def throttle(self) -> None:
-        """Apply backpressure: wait for the queue if it lags by more than `MAX_LAG`; raises like `execute`."""
+        """Applies backpressure: waits for the queue if it lags by more than `MAX_LAG`; raises like `execute`."""
         if self.lag > MAX_LAG:
             await self.flush()
 
@@ -139,7 +139,7 @@ class WriteBehindQueue:
         return time.monotonic() - queue[0].queued_at if queue else 0.0
 
     async def aclose(self) -> None:
-        """Commit the queued writes, if the database answers, and stop the thread."""
+        """Commits the queued writes, if the database answers, and stops the thread."""
         with suppress(StoreUnavailableError):
             await self.flush()
         self._closing = True
@@ -165,7 +165,7 @@ class WriteBehindQueue:
         return entry
 
     def _withdraw(self, entry: _QueuedWrite[T], undo: Callable[[T], None] | None) -> None:
-        """Drop a write that its caller no longer waits for, or undo it once it is committed."""
+        """Drops a write that its caller no longer waits for, or undoes it once it is committed."""
         assert entry.committed is not None
         if entry in self._pending:
             self._pending.remove(entry)  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ class WriteBehindQueue:
                 await self._commit_batch()
 
     async def _commit_batch(self) -> None:
-        """Commit as many writes of the batch as fit into one transaction; if that fails for good, one at a time."""
+        """Commits as many writes of the batch as fit into one transaction; if that fails for good, one at a time."""
         for delay in RETRY_DELAYS:
             try:
                 results = await self._commit(self._batch)
@@ -208,7 +208,7 @@ class WriteBehindQueue:
             await self._commit_first()
 
     async def _commit_first(self) -> None:
-        """Commit the first write of the batch in its own transaction; give up if the database works and it fails."""
+        """Commits the first write of the batch in its own transaction; gives up if the database works and it fails."""
         attempts = 0
         while True:
             try:
@@ -230,7 +230,7 @@ class WriteBehindQueue:
             committed.set_result(result)
 
     def _give_up_first(self, error: Exception) -> None:
-        """Drop the first write of the batch and raise the error in its caller; without a caller, log and count it."""
+        """Drops the first write of the batch and raises the error in its caller; without one, logs and counts it."""
         entry = self._batch.popleft()
         if entry.committed is None:
             self._on_lost()
@@ -243,7 +243,7 @@ class WriteBehindQueue:
     # --------------------------------------------------------------------------------------- the thread
 
     async def _commit(self, entries: Sequence[_QueuedWrite[object]]) -> list[object]:
-        """Commit as many of the first entries as time allows and return their results."""
+        """Commits as many of the first entries as time allows and returns their results."""
         writes = [entry.write for entry in entries]
         return await self._run_in_thread(lambda: self._execute_transaction(writes))
 
@@ -275,7 +275,7 @@ class WriteBehindQueue:
             return False
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        """Run `work` in the queue's thread, pausing the event loop for a moment if that is busy.
+        """Runs `work` in the queue's thread, pausing the event loop for a moment if that is busy.
 
         A busy event loop starves other threads: whenever one of them releases the interpreter lock to execute a
         statement, it gets the lock back only when the loop has nothing to do.
@@ -292,11 +292,11 @@ class WriteBehindQueue:
 
 
 def _is_disk_full(error: DBAPIError) -> bool:
-    """Return `True` for a full disk, on which the database still answers, and commits what takes no space."""
+    """Returns `True` for a full disk, on which the database still answers, and commits what takes no space."""
     is_full = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     return is_full or getattr(error.orig, "sqlstate", None) == DISK_FULL
 
 
 def _describe(write: object) -> str:
-    """Name a write in the log, so that an operator can find its run."""
+    """Names a write in the log, so that an operator can find its run."""
     return f"{type(write).__name__} {write.run}" if isinstance(write, RunWrite) else "not of a run"

@@ -42,7 +42,7 @@ class BudgetPeriod:
         )
 
     def remaining(self, total: Amount) -> Amount:
-        """Return the limits less `total`; 0 where the budget is unlimited."""
+        """Returns the limits less `total`; 0 where the budget is unlimited."""
         usd = Decimal(0) if self.usd is None else self.usd - total.usd
         return Amount(usd, 0 if self.tokens is None else self.tokens - total.tokens)
 
@@ -73,7 +73,7 @@ class BudgetLeases:
     """The keys of which this process ever had a share."""
 
     def extend(self, connection: Connection, period: BudgetPeriod, needed: Amount, ahead: Amount) -> BudgetState:
-        """Add `needed` to this process's share if the budget has so much left, and up to `ahead` beyond that.
+        """Adds `needed` to this process's share if the budget has so much left, and up to `ahead` beyond that.
 
         At most a quarter of the rest is granted ahead, so that the last money is not out of reach of other processes.
         """
@@ -91,23 +91,23 @@ class BudgetLeases:
         return self._state(added, charged, leases)
 
     def read(self, connection: Connection, period: BudgetPeriod) -> BudgetState:
-        """Return the spending of the other processes."""
+        """Returns the spending of the other processes."""
         return self._state(Amount(), *self._read(connection, period))
 
     def give_back(self, connection: Connection, period: BudgetPeriod, unused: Amount) -> None:
-        """Take `unused` from this process's share."""
+        """Takes `unused` from this process's share."""
         c = budget_leases.c
         less = {"granted_usd": c.granted_usd - unused.usd, "granted_tokens": c.granted_tokens - unused.tokens}
         connection.execute(update(budget_leases).where(self._is_own_share(period)).values(less))
 
     def close(self, connection: Connection) -> None:
-        """Remove the shares of this process that are fully charged; the rest of the others stays counted as spent."""
+        """Removes the shares of this process that are fully charged; the rest of the others stays counted as spent."""
         c = budget_leases.c
         is_charged = and_(c.granted_usd <= c.charged_usd, c.granted_tokens <= c.charged_tokens)
         connection.execute(delete(budget_leases).where(c.owner == self.owner, is_charged))
 
     def charge(self, connection: Connection, owner: str, charges: Iterable[tuple[str, float, Amount]]) -> None:
-        """Count charges that `owner` adds to runs: their key, the time of creation, and the amount."""
+        """Counts charges that `owner` adds to runs: their key, the time of creation, and the amount."""
         sums: dict[tuple[str, int], Amount] = defaultdict(Amount)
         for key, created, amount in charges:
             sums[key, int(created // DAY) * DAY] += amount
@@ -120,17 +120,17 @@ class BudgetLeases:
             connection.execute(self.statements.charge_share, rows)
 
     def renew(self, connection: Connection) -> None:
-        """Renew all shares of this process."""
+        """Renews all shares of this process."""
         connection.execute(self.statements.renew_shares, {"by_owner": self.owner})
 
     @staticmethod
     def delete_old(connection: Connection, *, before: float) -> None:
-        """Delete the shares of periods that ended before a time."""
+        """Deletes the shares of periods that ended before a time."""
         is_old = and_(budget_leases.c.start > 0, budget_leases.c.start < before - LONGEST_PERIOD)
         connection.execute(delete(budget_leases).where(is_old))
 
     def _read(self, connection: Connection, period: BudgetPeriod) -> tuple[Amount, list[Row[Any]]]:
-        """Read the charges of all runs in the period, and all shares."""
+        """Reads the charges of all runs in the period, and all shares."""
         sums = connection.execute(select_charges(period.key, since=period.start)).all()
         charged = sum((Amount(row.charged_usd, int(row.charged_tokens)) for row in sums), Amount())
         is_in_period = and_(budget_leases.c.key == period.key, budget_leases.c.start == period.start)
@@ -155,12 +155,12 @@ class BudgetLeases:
 
 
 def round_up(amount: Amount) -> Amount:
-    """Round dollars to the unit in which they are stored, so that a share is the same here and in the database."""
+    """Rounds dollars to the unit in which they are stored, so that a share is the same here and in the database."""
     return Amount(amount.usd.quantize(UNIT, ROUND_CEILING), amount.tokens)
 
 
 def round_down(amount: Amount) -> Amount:
-    """Round dollars like `round_up`, but down."""
+    """Rounds dollars like `round_up`, but down."""
     return Amount(amount.usd.quantize(UNIT, ROUND_FLOOR), amount.tokens)
 
 

@@ -22,7 +22,7 @@ class RecordFactory(Protocol):
 
 
 def append_records(connection: Connection, factories: Iterable[RecordFactory]) -> None:
-    """Append one record per factory to the chain.
+    """Appends one record per factory to the chain.
 
     Must run in a writer transaction: the write lock ensures that only one process appends at a time.
     """
@@ -41,7 +41,7 @@ def append_records(connection: Connection, factories: Iterable[RecordFactory]) -
 
 
 async def read_records(reader: StoreReader, chain: Chain) -> AsyncGenerator[str, None]:
-    """Yield every line, oldest first, after `chain` has verified it."""
+    """Yields every line, oldest first, after `chain` has verified it."""
     columns = audit_records.c
     oldest_first = select(columns.sequence, columns.hash, columns.body).order_by(columns.sequence)
     page = (await reader.execute(oldest_first.limit(PAGE_SIZE))).all()

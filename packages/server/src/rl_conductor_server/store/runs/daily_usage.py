@@ -18,24 +18,24 @@ _REOPEN = delete(summed_days).where(summed_days.c.day.in_(bindparam("days", expa
 
 
 def reopen_days(connection: Connection, created: Iterable[float]) -> None:
-    """Delete the sums of the days on which runs began whose usage changes."""
+    """Deletes the sums of the days on which runs began whose usage changes."""
     connection.execute(_REOPEN, {"days": sorted({int(time // DAY) for time in created})})
 
 
 def delete_days(connection: Connection, *, until: float) -> None:
-    """Delete the sums of all days up to that of a time."""
+    """Deletes the sums of all days up to that of a time."""
     for table in (summed_days, daily_usage):
         connection.execute(delete(table).where(table.c.day <= int(until // DAY)))
 
 
 def mark_day(connection: Connection, day: int, mark: str) -> None:
-    """Mark a day that is being added up; a change of its runs removes the mark."""
+    """Marks a day that is being added up; a change of its runs removes the mark."""
     reopen_days(connection, [day * DAY])
     connection.execute(insert(summed_days).values(day=day, mark=mark))
 
 
 def store_day(connection: Connection, day: int, mark: str, sums: Sequence[dict[str, Any]]) -> None:
-    """Store the sums of a day, unless its mark was removed or replaced while they were read."""
+    """Stores the sums of a day, unless its mark was removed or replaced while they were read."""
     is_marked = and_(summed_days.c.day == day, summed_days.c.mark == mark)
     if connection.execute(update(summed_days).where(is_marked).values(mark=None)).rowcount:
         connection.execute(delete(daily_usage).where(daily_usage.c.day == day))
@@ -44,7 +44,7 @@ def store_day(connection: Connection, day: int, mark: str, sums: Sequence[dict[s
 
 
 def select_days(group_by: SpendingGroup, *, since: float, before: float) -> Select[Any]:
-    """Select the sums of whole days; a day without a run has one row, without a name."""
+    """Selects the sums of whole days; a day without a run has one row, without a name."""
     day = summed_days.c.day
     of_group = and_(daily_usage.c.day == day, daily_usage.c.group_by == group_by)
     return (

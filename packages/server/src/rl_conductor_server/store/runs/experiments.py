@@ -27,7 +27,7 @@ class ExperimentStore(StorePart):
     async def list_pairs(
         self, name: str | None = None, *, since: float = 0.0, limit: int | None = None
     ) -> Sequence[Pair]:
-        """List the newest pairs of an experiment, by its name or pinned name, or of all."""
+        """Lists the newest pairs of an experiment, by its name or pinned name, or of all."""
         query = (
             select(pairs)
             .where(pairs.c.created >= since, *_of_experiment(pairs, name))
@@ -37,7 +37,7 @@ class ExperimentStore(StorePart):
         return [Pair.model_validate(row) for row in await self._fetch(query)]
 
     async def comparison_usage(self, pinned: str) -> Usage:
-        """Return the usage of an experiment's shadow runs and judges, by its pinned name."""
+        """Returns the usage of an experiment's shadow runs and judges, by its pinned name."""
         sums = [exact_sum(runs.c[name]).label(name) for name in USAGE_COLUMNS]
         (row,) = await self._fetch(select(*sums).where(runs.c.model == pinned, runs.c.api.in_(COMPARISON_APIS)))
         return Usage(**row)
@@ -45,7 +45,7 @@ class ExperimentStore(StorePart):
     # ----------------------------------------------------------------------------------------- canaries
 
     async def list_canaries(self, name: str | None = None) -> Sequence[Canary]:
-        """List the canary of each release of an experiment, by its name or pinned name, or of all."""
+        """Lists the canary of each release of an experiment, by its name or pinned name, or of all."""
         query = select(canaries).where(*_of_experiment(canaries, name)).order_by(canaries.c.route)
         return [
             Canary.model_validate({field: row[field] for field in Canary.model_fields})
@@ -53,7 +53,7 @@ class ExperimentStore(StorePart):
         ]
 
     async def list_canary_answers(self, canary: Canary, *, limit: int) -> Sequence[AnswerOutcome]:
-        """List the newest answers that the conductor gave to users since the canary was last changed."""
+        """Lists the newest answers that the conductor gave to users since the canary was last changed."""
         is_user_answer = and_(runs.c.status.in_(("done", "failed")), runs.c.api.not_in(INTERNAL_APIS))
         is_of_canary = and_(runs.c.model == canary.route, runs.c.side == "conductor", runs.c.created >= canary.since)
         query = (
@@ -72,7 +72,7 @@ class ExperimentStore(StorePart):
         ]
 
     async def configure_canary(self, pinned: str, percent: float) -> None:
-        """Apply the percentage of the settings, unless it is the one that was applied last.
+        """Applies the percentage of the settings, unless it is the one that was applied last.
 
         So a restart keeps a percentage that was changed, or rolled back, after the settings were read.
         """
@@ -92,14 +92,14 @@ class ExperimentStore(StorePart):
         await self._write_queue.execute(write)
 
     async def set_canary(self, pinned: str, percent: float, reason: str) -> Canary | None:
-        """Change the percentage; return `None` if there is no such experiment."""
+        """Changes the percentage; returns `None` if there is no such experiment."""
         is_canary = canaries.c.route == pinned
         return await self._write_queue.execute(
             lambda connection: _update_canary(connection, is_canary, percent, reason)
         )
 
     async def roll_back_canary(self, canary: Canary, reason: str) -> Canary | None:
-        """Set the percentage to 0; return `None` if the canary was changed since it was read."""
+        """Sets the percentage to 0; returns `None` if the canary was changed since it was read."""
         is_unchanged = and_(canaries.c.route == canary.route, canaries.c.since == canary.since)
         return await self._write_queue.execute(lambda connection: _update_canary(connection, is_unchanged, 0.0, reason))
 

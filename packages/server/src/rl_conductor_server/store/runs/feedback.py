@@ -23,7 +23,7 @@ class FeedbackStore(StorePart):
     """The feedback on runs."""
 
     async def put(self, run: str, entry: Feedback) -> Feedback | None:
-        """Add feedback, or replace the earlier one of the same author and key.
+        """Adds feedback, or replaces the earlier one of the same author and key.
 
         Returns:
             What is stored now: if nothing but the time differs, the earlier feedback. `None` if the run was deleted,
@@ -55,13 +55,13 @@ class FeedbackStore(StorePart):
         return entry
 
     async def count_changes(self, run: str) -> int:
-        """Return the number of audit records of a run; each change of its feedback has one."""
+        """Returns the number of audit records of a run; each change of its feedback has one."""
         await self._write_queue.flush()
         query = select(func.count()).select_from(audit_records).where(audit_records.c.run == run)
         return int((await self._reader.execute(query)).scalar_one())
 
     async def list(self, run: str) -> Sequence[Feedback]:
-        """List the feedback on a run, oldest first."""
+        """Lists the feedback on a run, oldest first."""
         await self._write_queue.flush()
         query = select(feedback).where(feedback.c.run == run).order_by(feedback.c.updated, *feedback.primary_key)
         return [_from_row(row) for row in (await self._reader.execute(query)).mappings()]

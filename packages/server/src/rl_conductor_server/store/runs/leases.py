@@ -49,7 +49,7 @@ class RunLeases:
     # ----------------------------------------------------------------------------------------- claiming
 
     def claim(self, connection: Connection, run: NewRun, row: Mapping[str, Any]) -> Claim:
-        """Insert `run` as `row`, or take over the earlier run of the same request unless its lease is still valid."""
+        """Inserts `run` as `row`, or takes over the earlier run of the same request unless its lease is still valid."""
         if connection.execute(self.statements.claim_run, row).first() is not None:
             if rows := user_rows(run):
                 connection.execute(self.statements.insert_user, rows)
@@ -93,7 +93,7 @@ class RunLeases:
         return runs.c.heartbeat < self.statements.now - self.seconds
 
     def _restore_rounds(self, connection: Connection, row: Row[Any]) -> tuple[Round, ...]:
-        """Return the rounds of a run that was taken over.
+        """Returns the rounds of a run that was taken over.
 
         If the run had ended, its rounds are in its trace, which is deleted now: store them as steps again.
         """
@@ -115,7 +115,7 @@ class RunLeases:
     # ----------------------------------------------------------------------------------------- renewing
 
     def renew(self, connection: Connection, active_runs: Sequence[str]) -> None:
-        """Renew the leases of those `active_runs` that are still this process's."""
+        """Renews the leases of those `active_runs` that are still this process's."""
         if active_runs:
             values = {"active_runs": active_runs, "by_owner": self.owner}
             connection.execute(self.statements.renew_leases, values)
@@ -123,7 +123,7 @@ class RunLeases:
     # ----------------------------------------------------------------------------------------- expiring
 
     def end_expired(self, connection: Connection, active_runs: Sequence[str]) -> list[str]:
-        """End up to `END_BATCH_SIZE` runs with an expired lease as failed, except this process's own `active_runs`.
+        """Ends up to `END_BATCH_SIZE` runs with an expired lease as failed, except this process's own `active_runs`.
 
         Returns:
             The ids of the runs that were ended.

@@ -27,7 +27,7 @@ DELETE_BATCH_SIZE = 500
 
 
 def delete_some(connection: Connection, table: Table, condition: ColumnElement[bool]) -> int:
-    """Delete up to `DELETE_BATCH_SIZE` rows that meet a condition, and return their number; 0 if none are left."""
+    """Deletes up to `DELETE_BATCH_SIZE` rows that meet a condition, and returns their number; 0 if none are left."""
     columns = list(table.primary_key)
     rows = connection.execute(select(*columns).where(condition).limit(DELETE_BATCH_SIZE)).all()
     if rows:
@@ -36,7 +36,7 @@ def delete_some(connection: Connection, table: Table, condition: ColumnElement[b
 
 
 def delete_old_runs(connection: Connection, statements: Statements, *, before: float) -> int:
-    """Delete up to `DELETE_BATCH_SIZE` runs that began before a time and have ended or lost their server.
+    """Deletes up to `DELETE_BATCH_SIZE` runs that began before a time and have ended or lost their server.
 
     Returns:
         The number of deleted runs; 0 if none are left.
@@ -54,7 +54,7 @@ def delete_old_runs(connection: Connection, statements: Statements, *, before: f
 
 
 def _sum_by_day(deleted: Sequence[Row[Any]]) -> list[dict[str, Any]]:
-    """Aggregate deleted runs into rows of `deleted_usage`."""
+    """Aggregates deleted runs into rows of `deleted_usage`."""
     days: dict[tuple[str, str, int], list[Row[Any]]] = defaultdict(list)
     for row in deleted:
         days[row.key, row.owner, int(row.created // DAY)].append(row)

@@ -85,7 +85,7 @@ class RunWriter:
         self._owner = budgets.owner
 
     def write(self, connection: Connection, writes: Sequence[RunWrite]) -> list[None]:
-        """Execute writes in one transaction; those of one run come in the order begin, progress, finish.
+        """Executes writes in one transaction; those of one run come in the order begin, progress, finish.
 
         Returns:
             One result for each write.
@@ -112,7 +112,7 @@ class RunWriter:
         return [None] * len(writes)
 
     def _select_owned(self, connection: Connection, runs: Iterable[str]) -> dict[str, Row[Any]]:
-        """Select the rows of those runs that no other process has taken over."""
+        """Selects the rows of those runs that no other process has taken over."""
         run_ids = list(runs)
         if not run_ids:
             return {}
@@ -122,7 +122,7 @@ class RunWriter:
     def _charge_shares(
         self, connection: Connection, writes: Sequence[tuple[SaveReservation | SaveProgress | FinishRun, Row[Any]]]
     ) -> None:
-        """Count what the charges of runs grew by, if their key has a budget."""
+        """Counts what the charges of runs grew by, if their key has a budget."""
         growth = [
             (row.key, row.created, write.charged - Amount(row.charged_usd, row.charged_tokens))
             for write, row in writes
@@ -189,12 +189,12 @@ class RunWriter:
 
 
 def usage_values(usage: Usage, charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]:
-    """Return the columns of `runs` for usage, charges and calls in flight."""
+    """Returns the columns of `runs` for usage, charges and calls in flight."""
     return _usage_values(usage) | charge_values(charged, reserved)
 
 
 def charge_values(charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]:
-    """Return the columns of `runs` for charges and calls in flight."""
+    """Returns the columns of `runs` for charges and calls in flight."""
     return {
         "charged_usd": charged.usd,
         "charged_tokens": charged.tokens,
@@ -204,13 +204,13 @@ def charge_values(charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]
 
 
 def user_rows(run: NewRun) -> list[dict[str, Any]]:
-    """Return the rows of `users` of a run; searches ignore case."""
+    """Returns the rows of `users` of a run; searches ignore case."""
     names = sorted({name.lower() for name in run.users})
     return [{"run": run.id, "name": name, "created": run.created} for name in names]
 
 
 def worker_usage_rows(run: str, created: float, calls: Iterable[Call]) -> list[dict[str, Any]]:
-    """Return the rows of `worker_usage` of a run: the usage of each worker, and of planning under the empty name."""
+    """Returns the rows of `worker_usage` of a run: the usage of each worker, and of planning under the empty name."""
     usages: dict[str, list[Usage]] = {}
     for call in calls:
         usages.setdefault(call.worker or "", []).append(call.usage)
@@ -223,7 +223,7 @@ def worker_usage_rows(run: str, created: float, calls: Iterable[Call]) -> list[d
 
 
 def excerpt(text: str) -> str:
-    """Return the part of a question or an answer that is stored for lists and search."""
+    """Returns the part of a question or an answer that is stored for lists and search."""
     return text[:EXCERPT_CHARS]
 
 

@@ -21,7 +21,7 @@ Name = tuple[str, str]
 
 
 async def list_sessions(reader: StoreReader, limit: int, *, key: str | None, before: float | None) -> list[Session]:
-    """List the sessions by the start of their newest run, latest first, or those before a time.
+    """Lists the sessions by the start of their newest run, latest first, or those before a time.
 
     Reads runs backwards until it has seen enough sessions, so that its time doesn't depend on the number of runs.
     """
@@ -40,7 +40,7 @@ async def list_sessions(reader: StoreReader, limit: int, *, key: str | None, bef
 
 
 def _select_newest(size: int, *, key: str | None, before: float | None) -> Select[Any]:
-    """Select the newest runs that continue a session; an index has all that it reads."""
+    """Selects the newest runs that continue a session; an index has all that it reads."""
     query = select(runs.c.key, runs.c.session, runs.c.created)
     query = query.where(runs.c.session.is_not(None), runs.c.api.not_in(INTERNAL_APIS))
     query = query if key is None else query.where(runs.c.key == key)
@@ -49,7 +49,7 @@ def _select_newest(size: int, *, key: str | None, before: float | None) -> Selec
 
 
 async def _read_sessions(reader: StoreReader, names: Sequence[Name]) -> list[Session]:
-    """Read sessions with all of their runs."""
+    """Reads sessions with all of their runs."""
     if not names:
         return []
     sessions = sorted({session for _, session in names})

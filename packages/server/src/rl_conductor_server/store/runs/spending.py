@@ -30,7 +30,7 @@ class SpendingStore(StorePart):
     async def list_usage(
         self, group_by: SpendingGroup, *, since: float, before: float, width: int
     ) -> Sequence[Spending]:
-        """List the usage per interval of `width` seconds that had a run; by worker, only of runs that have ended."""
+        """Lists the usage per interval of `width` seconds that had a run; by worker, only of runs that have ended."""
         usages: dict[tuple[int, str], list[Usage]] = defaultdict(list)
         summed: set[int] = set()
         if width % DAY == 0:
@@ -47,7 +47,7 @@ class SpendingStore(StorePart):
         ]
 
     async def sum_days(self, *, now: float) -> int:
-        """Add up all days that ended a day ago or earlier and are not added up yet, and return their number."""
+        """Adds up all days that ended a day ago or earlier and are not added up yet, and returns their number."""
         oldest = (await self._reader.execute(select(func.min(runs.c.created)))).scalar_one()
         if oldest is None:
             return 0
@@ -59,7 +59,7 @@ class SpendingStore(StorePart):
         return len(missing)
 
     async def _sum_day(self, day: int) -> None:
-        """Add up a day. Its runs are read between two transactions, because other writes wait for each of these."""
+        """Adds up a day. Its runs are read between two transactions, because other writes wait for each of these."""
         mark = secrets.token_hex(16)
         await self._write_queue.execute(lambda connection: mark_day(connection, day, mark))
         sums = [
@@ -72,7 +72,7 @@ class SpendingStore(StorePart):
     async def _read_usage(
         self, group_by: SpendingGroup, *, since: float, before: float, width: int
     ) -> Sequence[Row[Any]]:
-        """Read the usage of runs; buckets of `width` seconds are numbered from 1970."""
+        """Reads the usage of runs; buckets of `width` seconds are numbered from 1970."""
         source = worker_usage if group_by == "worker" else runs
         created = source.c.created if self._reader.dialect == "sqlite" else func.floor(source.c.created)
         name = source.c[group_by].label("name")
@@ -83,7 +83,7 @@ class SpendingStore(StorePart):
 
 
 def _gaps(since: float, before: float, summed: Iterable[int]) -> Iterator[tuple[float, float]]:
-    """Yield the intervals from `since` to `before` without the summed days."""
+    """Yields the intervals from `since` to `before` without the summed days."""
     for day in sorted(summed):
         if since < day * DAY:
             yield since, day * DAY
