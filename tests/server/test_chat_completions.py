@@ -14,7 +14,7 @@ from core.runs import ACCEPT, SOON, Gated, Paced, forever, plan, prompt_of
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import ImagePart, JsonFormat, Message, Price, ToolCall
-from rl_conductor_server.api import sse
+from rl_conductor_server.api import frames
 from server.conftest import TWO_STEPS, Serve, hang_up, until
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
@@ -322,7 +322,7 @@ async def test_the_failure_of_one_choice_ends_the_whole_stream(serve: Serve) -> 
 
 
 async def test_a_silent_stream_sends_heartbeats(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(frames, "HEARTBEAT_SECONDS", 0.05)
     at = await serve({"a": Gated("at last", lambda _: asyncio.sleep(1.0))})
     raw = await at.http.post(
         "/v1/chat/completions", json={"model": "conductor-mini", "messages": ASKED, "stream": True}

@@ -14,9 +14,10 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
 from rl_conductor_server.api.body import read_idempotency_key, read_json, run_until_disconnect, wants_cached
 from rl_conductor_server.api.body_limits import check_counts
+from rl_conductor_server.api.frames import encode_frames, wait_started
 from rl_conductor_server.api.headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
-from rl_conductor_server.api.sse import EventStream, encode_frames, wait_started
+from rl_conductor_server.api.streams import EventStream
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.api.tool_results import check_tool_results
 from rl_conductor_server.auth.keys import ApiKey

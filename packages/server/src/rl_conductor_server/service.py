@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from rl_conductor_server.api.body_limits import BodyBudget
-from rl_conductor_server.api.sse import StreamLimit
+from rl_conductor_server.api.streams import StreamLimit
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKeys
 from rl_conductor_server.catalog import ModelCatalog

@@ -1,8 +1,7 @@
-"""`ApiAdapter`: the interface between the server and each vendor's API, and the format of server-sent events."""
+"""`ApiAdapter`: the interface between the server and each vendor's API."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -116,14 +115,3 @@ class Stateless:
 
     def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
         """Stores nothing."""
-
-
-def sse_event(data: dict[str, Any], *, event: str | None = None) -> str:
-    """Formats a server-sent event."""
-    event_line = f"event: {event}\n" if event else ""
-    return f"{event_line}data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
-
-
-def sse_comment(report: dict[str, Any]) -> str:
-    """Formats a comment, which every client of server-sent events ignores."""
-    return f": {json.dumps(report, separators=(',', ':'))}\n\n"

@@ -1,186 +1,21 @@
-"""Streams runs as server-sent events, at the pace of the client."""
+"""The format of server-sent events."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
-from functools import partial
-
-from starlette.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
-
-from rl_conductor._internal.streams import callback_to_async_iterator
-from rl_conductor.trace.events import AnswerDelta, Event, Finished
-from rl_conductor_server.api.adapter import StreamEncoder, sse_comment
-from rl_conductor_server.api.progress import progress_report
-from rl_conductor_server.api.results import Results
-from rl_conductor_server.errors import ApiError, to_api_error
-from rl_conductor_server.protocol import ParsedRequest
-from rl_conductor_server.runs.handle import RunHandle
-
-log = logging.getLogger("rl_conductor_server")
+import json
+from typing import Any
 
 HEARTBEAT_SECONDS = 10.0
 """Interval of comments that keep the connection alive while models are silent."""
-STREAM_RETRY_SECONDS = 5.0
-"""Seconds after which a client with too many open streams may try again."""
 HEARTBEAT = ": still at work\n\n"
-START_TIMEOUT = 1.0
-"""Seconds to wait for the start of a run before sending headers, so that a rejection has its own status."""
-
-ChoiceEvents = tuple[int, Sequence[Event]]
-"""The number of the choice, and the next events of its run; none are a heartbeat."""
 
 
-async def wait_started(runs: Sequence[RunHandle]) -> None:
-    """Waits up to `START_TIMEOUT` for the runs to start. Raises the exception of a run that failed before."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(START_TIMEOUT):
-            for run in runs:
-                await run.wait_started()
-    for run in runs:
-        if run.task.done():
-            await run.result()
+def sse_event(data: dict[str, Any], *, event: str | None = None) -> str:
+    """Formats a server-sent event."""
+    event_line = f"event: {event}\n" if event else ""
+    return f"{event_line}data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-async def encode_frames(
-    parsed: ParsedRequest, encoder: StreamEncoder, runs: Sequence[RunHandle]
-) -> AsyncGenerator[str, None]:
-    """Yields the frames of a streamed response; the last one reports the error if a run fails."""
-    for frame in encoder.start():
-        yield frame
-    try:
-        async with aclosing(callback_to_async_iterator(partial(_merge_events, runs))) as events:
-            async for choice, batch in events:
-                frames = (frame for event in batch for frame in _encode(parsed, encoder, choice, event))
-                if text := "".join(frames) if batch else HEARTBEAT:
-                    yield text  # one packet for all that a fast model has said meanwhile
-        last_frames = encoder.end(Results([await run.result() for run in runs]))
-    except Exception as error:  # the status was sent already, so only the stream can report it
-        converted = to_api_error(error)
-        if converted.status == 500:
-            log.exception("a stream broke off")
-        last_frames = encoder.error(converted)
-    for frame in last_frames:
-        yield frame
-
-
-def _encode(parsed: ParsedRequest, encoder: StreamEncoder, choice: int, event: Event) -> Iterator[str]:
-    match event:
-        case AnswerDelta(text=text):
-            if not event.is_refusal:  # `finish` encodes it
-                yield from encoder.text(choice, text)
-        case Finished(trace=trace):
-            if trace.completion is not None:
-                yield from encoder.finish(choice, trace)
-        case _:
-            report = progress_report(event, choice)
-            if report is not None:
-                chunks = parsed.extension.progress == "chunks"
-                yield from encoder.progress(report) if chunks else [sse_comment(report)]
-
-
-async def _merge_events(runs: Sequence[RunHandle], emit: Callable[[ChoiceEvents], None]) -> None:
-    """Emits the events of all runs as they happen, and heartbeats. The first failure ends it."""
-
-    async def forward(choice: int, run: RunHandle) -> None:
-        async with aclosing(run.event_batches()) as batches:
-            async for batch in batches:
-                emit((choice, batch))
-
-    async def send_heartbeats() -> None:
-        pending = {run.task for run in runs}
-        while pending:
-            _, pending = await asyncio.wait(pending, timeout=HEARTBEAT_SECONDS)
-            if pending:
-                emit((0, ()))
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(send_heartbeats())
-            for choice, run in enumerate(runs):
-                group.create_task(forward(choice, run))
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-
-
-class StreamLimit:
-    """Limits the open streams that read the store at intervals, for each client."""
-
-    def __init__(self, maximum: int) -> None:
-        self._maximum = maximum
-        self._open = Counter[str]()
-
-    @property
-    def count(self) -> int:
-        """The number of open streams of all clients."""
-        return self._open.total()
-
-    @contextmanager
-    def reserve(self, client: str) -> Iterator[None]:
-        """Counts a stream for the duration of the block. Raises `ApiError` if the client has too many."""
-        if self._open[client] >= self._maximum:
-            message = f"{self._maximum} streams are open; close one, or try again later"
-            raise ApiError(message, status=429, code="too_many_streams", retry_after=STREAM_RETRY_SECONDS)
-        self._open[client] += 1
-        try:
-            yield
-        finally:
-            self._open[client] -= 1
-            if not self._open[client]:
-                del self._open[client]
-
-
-class TimedStream(StreamingResponse):
-    """A response in pieces that disconnects slow clients."""
-
-    def __init__(
-        self,
-        content: AsyncGenerator[str | bytes, None],
-        *,
-        timeout: float,
-        on_close: Callable[[], None],
-        headers: dict[str, str] | None = None,
-        media_type: str | None = None,
-    ) -> None:
-        """`timeout` is in seconds, for each piece; `on_close` is always called at the end."""
-        super().__init__(content, headers=headers, media_type=media_type)
-        self._timeout = timeout
-        self._on_close = on_close
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_close()
-
-    async def stream_response(self, send: Send) -> None:
-        async def send_with_timeout(message: Message) -> None:
-            async with asyncio.timeout(self._timeout):
-                await send(message)
-
-        async with aclosing(self.body_iterator):  # type: ignore[type-var]
-            try:
-                await super().stream_response(send_with_timeout)
-            except TimeoutError:
-                log.warning("a client took more than %g s to read a piece; its stream was closed", self._timeout)
-
-
-class EventStream(TimedStream):
-    """A response of server-sent events."""
-
-    media_type = "text/event-stream"
-
-    def __init__(
-        self,
-        content: AsyncGenerator[str, None],
-        *,
-        timeout: float,
-        on_close: Callable[[], None],
-        headers: dict[str, str],
-    ) -> None:
-        headers = headers | {"cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(content, timeout=timeout, on_close=on_close, headers=headers)
+def sse_comment(report: dict[str, Any]) -> str:
+    """Formats a comment, which every client of server-sent events ignores."""
+    return f": {json.dumps(report, separators=(',', ':'))}\n\n"

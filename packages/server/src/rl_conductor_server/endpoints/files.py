@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from rl_conductor_server.api.body import check_content_length, media_type, too_large
-from rl_conductor_server.api.sse import TimedStream
+from rl_conductor_server.api.streams import TimedStream
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from rl_conductor_server.api.sse import TimedStream
+from rl_conductor_server.api.streams import TimedStream
 from rl_conductor_server.api.threads import MAX_INLINE_BYTES, run_by_size
 from rl_conductor_server.service import Service
 

@@ -16,7 +16,8 @@ from starlette.responses import FileResponse, Response
 from rl_conductor.errors import RunError
 from rl_conductor.types import total
 from rl_conductor_server.access_errors import without_access_errors
-from rl_conductor_server.api.sse import EventStream, wait_started
+from rl_conductor_server.api.frames import wait_started
+from rl_conductor_server.api.streams import EventStream
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import RunId
 from rl_conductor_server.endpoints.feedback import check_run, store_feedback

@@ -9,9 +9,10 @@ from typing import Any
 
 from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.api.adapter import ResponseHeader, Stateless, StreamEncoder, sse_event
+from rl_conductor_server.api.adapter import ResponseHeader, Stateless, StreamEncoder
 from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, MessagesBody
 from rl_conductor_server.api.results import Results
+from rl_conductor_server.api.sse import sse_event
 from rl_conductor_server.errors import ApiError, anthropic_error_body
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.request_validation import parse_request

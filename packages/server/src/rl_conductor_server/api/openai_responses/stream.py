@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.api.adapter import ResponseHeader, sse_event
+from rl_conductor_server.api.adapter import ResponseHeader
 from rl_conductor_server.api.openai_responses.ids import message_id
 from rl_conductor_server.api.openai_responses.items import (
     incomplete_reason,
@@ -18,6 +18,7 @@ from rl_conductor_server.api.openai_responses.items import (
 )
 from rl_conductor_server.api.openai_responses.response import answered_body, unanswered_body
 from rl_conductor_server.api.results import Results
+from rl_conductor_server.api.sse import sse_event
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.handle import CANCELLED

@@ -1,0 +1,98 @@
+"""Responses in pieces, at the pace of the client, and how many of them may be open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, contextmanager
+
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from rl_conductor_server.errors import ApiError
+
+log = logging.getLogger("rl_conductor_server")
+
+RETRY_AFTER = 5.0
+"""Seconds after which a client with too many open streams may try again."""
+
+
+class StreamLimit:
+    """Limits the open streams that read the store at intervals, for each client."""
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._open = Counter[str]()
+
+    @property
+    def count(self) -> int:
+        """The number of open streams of all clients."""
+        return self._open.total()
+
+    @contextmanager
+    def reserve(self, client: str) -> Iterator[None]:
+        """Counts a stream for the duration of the block. Raises `ApiError` if the client has too many."""
+        if self._open[client] >= self._maximum:
+            message = f"{self._maximum} streams are open; close one, or try again later"
+            raise ApiError(message, status=429, code="too_many_streams", retry_after=RETRY_AFTER)
+        self._open[client] += 1
+        try:
+            yield
+        finally:
+            self._open[client] -= 1
+            if not self._open[client]:
+                del self._open[client]
+
+
+class TimedStream(StreamingResponse):
+    """A response in pieces that disconnects slow clients."""
+
+    def __init__(
+        self,
+        content: AsyncGenerator[str | bytes, None],
+        *,
+        timeout: float,
+        on_close: Callable[[], None],
+        headers: dict[str, str] | None = None,
+        media_type: str | None = None,
+    ) -> None:
+        """`timeout` is in seconds, for each piece; `on_close` is always called at the end."""
+        super().__init__(content, headers=headers, media_type=media_type)
+        self._timeout = timeout
+        self._on_close = on_close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_close()
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_with_timeout(message: Message) -> None:
+            async with asyncio.timeout(self._timeout):
+                await send(message)
+
+        async with aclosing(self.body_iterator):  # type: ignore[type-var]
+            try:
+                await super().stream_response(send_with_timeout)
+            except TimeoutError:
+                log.warning("a client took more than %g s to read a piece; its stream was closed", self._timeout)
+
+
+class EventStream(TimedStream):
+    """A response of server-sent events."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        content: AsyncGenerator[str, None],
+        *,
+        timeout: float,
+        on_close: Callable[[], None],
+        headers: dict[str, str],
+    ) -> None:
+        headers = headers | {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(content, timeout=timeout, on_close=on_close, headers=headers)
