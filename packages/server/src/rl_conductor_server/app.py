@@ -49,7 +49,7 @@ from rl_conductor_server.errors import STORE_ERRORS, ApiError, anthropic_error_b
 from rl_conductor_server.exchange import answer
 from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
-from rl_conductor_server.request_validation import invalid_parameter
+from rl_conductor_server.request_validation.errors import invalid_parameter
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings, WebEntry
 from rl_conductor_server.web.pages import router as pages

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from rl_conductor_server.extension import Extension
 from rl_conductor_server.protocol import Metadata, UserName
-from rl_conductor_server.request_validation import Body, ignorable
+from rl_conductor_server.request_validation.markers import ignorable
+from rl_conductor_server.request_validation.parsing import Body
 
 
 class OpenAIBody(Body):

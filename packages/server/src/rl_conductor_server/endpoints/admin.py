@@ -12,7 +12,7 @@ from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, Servic
 from rl_conductor_server.endpoints.runs import run_body, run_response
 from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.experiments.results import load_results
-from rl_conductor_server.request_validation import Body
+from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.store import Search
 
 router = APIRouter(prefix="/admin", dependencies=ADMIN_ONLY)

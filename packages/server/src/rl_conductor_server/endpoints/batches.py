@@ -15,7 +15,7 @@ from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import Metadata
-from rl_conductor_server.request_validation import Body
+from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import StoredBatch
 from rl_conductor_server.store.batches.batches import BatchLimits, BatchRefusal

@@ -26,7 +26,7 @@ from rl_conductor_server.endpoints.large_json import json_response
 from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import Metadata
-from rl_conductor_server.request_validation import Body, parse_body
+from rl_conductor_server.request_validation.parsing import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import Conversation
 

@@ -13,7 +13,7 @@ from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Caller, RunId, ServiceDependency
 from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.errors import ApiError, run_not_found
-from rl_conductor_server.request_validation import Body
+from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store.runs.feedback import MAX_KEYS
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from rl_conductor_server.auth.keys import MAX_GRACE_SECONDS, KeyTerms, revoke_key, rotate_key
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Administrator, ServiceDependency, json_body
 from rl_conductor_server.endpoints.short_json import read_as
-from rl_conductor_server.request_validation import Body
+from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.settings import EntryName
 
 log = logging.getLogger("rl_conductor_server.admin")

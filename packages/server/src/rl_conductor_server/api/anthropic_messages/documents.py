@@ -9,7 +9,8 @@ from pydantic import ConfigDict, Field
 
 from rl_conductor.types import ContentPart, ImagePart, TextPart
 from rl_conductor_server.api.content import document_part, image_part, labelled_text
-from rl_conductor_server.request_validation import Body, unsupported
+from rl_conductor_server.request_validation.markers import unsupported
+from rl_conductor_server.request_validation.parsing import Body
 
 DOCUMENT = "document"
 REFUSED_SOURCE = "is not supported for documents; send the content itself, as a source of type 'base64' or 'text'"

@@ -31,7 +31,8 @@ from rl_conductor_server.protocol import (
     UserName,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only
+from rl_conductor_server.request_validation.markers import check_tool_choice, ignorable, only
+from rl_conductor_server.request_validation.parsing import Body
 
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict
 
 from rl_conductor_server.api.anthropic_messages.documents import Block
-from rl_conductor_server.request_validation import tool_type
+from rl_conductor_server.request_validation.markers import tool_type
 
 VERSION = r"(_\d{8})?"
 RUN_BY_VENDOR = re.compile(rf"(web_search|web_fetch|code_execution|tool_search_tool_\w+|advisor|mcp_toolset){VERSION}")

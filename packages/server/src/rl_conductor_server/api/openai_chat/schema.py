@@ -21,8 +21,7 @@ from rl_conductor_server.protocol import (
     StopSequences,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import (
-    Body,
+from rl_conductor_server.request_validation.markers import (
     check_tool_choice,
     ignorable,
     only,
@@ -30,6 +29,7 @@ from rl_conductor_server.request_validation import (
     tool_type,
     unsupported,
 )
+from rl_conductor_server.request_validation.parsing import Body
 
 RUN_BY_VENDOR = re.compile(r"(.*:)?(web_search|web_search_preview|file_search|code_interpreter|image_generation|mcp).*")
 """Types of tools that the vendors of some models run themselves, with their versions and the names of gateways."""

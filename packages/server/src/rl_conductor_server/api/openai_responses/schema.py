@@ -31,7 +31,8 @@ from rl_conductor_server.protocol import (
     ResponseState,
     nearest_effort,
 )
-from rl_conductor_server.request_validation import Body, check_tool_choice, ignorable, only, tool_type
+from rl_conductor_server.request_validation.markers import check_tool_choice, ignorable, only, tool_type
+from rl_conductor_server.request_validation.parsing import Body
 
 VENDOR_ITEM = "_vendor_item"
 """The tag of all types of `VendorItem`; errors don't show it, see `SENTENCES`."""

@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 
 from rl_conductor.types import Message, ToolCall
 from rl_conductor_server.api.content import tool_message
-from rl_conductor_server.request_validation import Body
+from rl_conductor_server.request_validation.parsing import Body
 
 VendorItemType = Literal[
     "web_search_call",

@@ -1,0 +1,85 @@
+"""Marks fields of request bodies that are ignored or refused here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import AfterValidator, ValidationError, WrapValidator
+from pydantic_core import PydanticCustomError
+
+IGNORABLE, IGNORED_TOOL, UNSUPPORTED = "ignorable", "ignored_tool", "unsupported"
+"""Types of errors of marked fields; servers that are not strict remove the fields with one of the first two."""
+REASON = "is not supported, because models of several vendors answer together; leave it out"
+
+
+def ignorable(*neutral: object) -> AfterValidator:
+    """Marks a parameter that has no effect here; only strict servers reject values other than `neutral`."""
+    return AfterValidator(lambda value: _check_neutral(value, neutral, IGNORABLE))
+
+
+def tool_type(
+    supported: str,
+    *,
+    ignored: re.Pattern[str] | None = None,
+    refused: Mapping[re.Pattern[str], str] = MappingProxyType({}),
+) -> WrapValidator:
+    """Marks the type of a tool; only strict servers reject tools whose type is to be `ignored`.
+
+    `refused` has the sentences about types for which the supported one is to be written in another way.
+    """
+
+    def check(value: Any, validate: Callable[[Any], Any]) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            for pattern, sentence in refused.items():
+                if isinstance(value, str) and pattern.fullmatch(value):
+                    raise PydanticCustomError(UNSUPPORTED, "{sentence}", {"sentence": sentence}) from None
+            is_ignored = ignored is not None and isinstance(value, str) and ignored.fullmatch(value)
+            message = "is not a supported type of tool; write '{supported}'"
+            kind = IGNORED_TOOL if is_ignored else UNSUPPORTED
+            raise PydanticCustomError(kind, message, {"supported": supported}) from None
+
+    return WrapValidator(check)
+
+
+def unsupported(sentence: str) -> AfterValidator:
+    """Rejects each value, with a sentence that follows the field's name and says what to write instead."""
+
+    def check(_: object) -> object:
+        raise PydanticCustomError(UNSUPPORTED, "{sentence}", {"sentence": sentence})
+
+    return AfterValidator(check)
+
+
+def check_tool_choice(name: str | None, tools: Collection[str], *, is_required: bool) -> None:
+    """Raises `ValueError` if a request requires the call of a tool that it doesn't have, or that was ignored."""
+    if name is not None and name not in tools:
+        raise ValueError(f"tool_choice names {name!r}, which is not among the tools that can be called here")
+    if is_required and not tools:
+        raise ValueError("tool_choice requires the call of a tool, but none can be called here; write 'auto'")
+
+
+def only(*neutral: object) -> AfterValidator:
+    """Restricts an unsupported parameter to the values at which it has no effect."""
+    return AfterValidator(lambda value: _check_neutral(value, neutral, UNSUPPORTED))
+
+
+def replaced_by(name: str) -> AfterValidator:
+    """Rejects a parameter of an older version of the API, for which there is another one."""
+
+    def check(value: object) -> object:
+        if value is None or value in ([], "none", "auto"):
+            return value
+        raise PydanticCustomError(UNSUPPORTED, "is not supported; write {name}", {"name": name})
+
+    return AfterValidator(check)
+
+
+def _check_neutral(value: object, neutral: Sequence[object], kind: str) -> object:
+    if value is None or value in neutral:
+        return value
+    raise PydanticCustomError(kind, REASON)
