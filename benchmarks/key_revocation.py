@@ -19,7 +19,8 @@ import httpx
 
 from rl_conductor import Conductor, ScriptedModel, WorkerPool
 from rl_conductor_server.app import create_app
-from rl_conductor_server.auth.keys import REFRESH_SECONDS, KeyTerms, create_key, revoke_key
+from rl_conductor_server.auth.created_keys import KeyTerms, create_key, revoke_key
+from rl_conductor_server.auth.keys import REFRESH_SECONDS
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.store import Store
 

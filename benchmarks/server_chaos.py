@@ -59,7 +59,7 @@ from rich.table import Table
 from server_records import Answers, Kill, Records, read_audit, read_runs, read_steps, replies, stream_text
 from server_replicas import torment_replicas
 
-from rl_conductor_server.auth.keys import generate_key
+from rl_conductor_server.auth.key_secrets import generate_key
 
 KEYED_CLIENTS, KEYLESS_CLIENTS = 9, 3
 """Numbers of clients of the torment test with and without an Idempotency-Key."""

@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.table import Table
 from server_clients import KEY, Client
 
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 
 LITELLM = "litellm[proxy]==1.106.2"
 ROUNDS, REQUESTS, STREAMS = 12, 40, 5

@@ -38,7 +38,7 @@ import httpx
 from loopback import VendorCall, free_port, responds, run_program, vendor
 from server_records import CALL_COST, PICO, Answers, Kill, Records, query, read_audit, read_runs
 
-from rl_conductor_server.auth.keys import generate_key
+from rl_conductor_server.auth.key_secrets import generate_key
 
 CLOCKS = (0, 3600, -3600)
 """Seconds by which the clock of each replica is wrong."""

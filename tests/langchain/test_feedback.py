@@ -13,7 +13,7 @@ from langchain_openai import ChatOpenAI
 
 from langchain_conductor import ChatConductor, acreate_feedback, create_feedback, run_id
 from rl_conductor import ConductorError, ConfigError, ScriptedModel
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from server.conftest import Serve, empty_store, serve
 
 __all__ = ["empty_store", "serve"]

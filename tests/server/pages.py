@@ -7,7 +7,7 @@ from typing import Any
 
 from core.runs import plan
 from rl_conductor.types import Price
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from server.chat_requests import post
 from server.conftest import At
 

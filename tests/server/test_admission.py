@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from core.runs import Gated
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.runs.admission import Admission
 from server.chat_requests import gate, post

@@ -18,7 +18,7 @@ from sqlalchemy import update
 from core.runs import SOON
 from rl_conductor.errors import RateLimitError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import Store, StoredBatch
 from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.tables import batches

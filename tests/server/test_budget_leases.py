@@ -28,7 +28,7 @@ from rl_conductor.trace.audit import Chain, Record, parse_record
 from rl_conductor.types import Price, Sampling, Usage
 from rl_conductor.workflow.limits import UpperBound
 from rl_conductor_server.auth.budgets import KeyBudget
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.auth.leased_budget import LeasedBudget
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.runs.budgets import RunBudget

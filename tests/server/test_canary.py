@@ -14,7 +14,7 @@ from rl_conductor.errors import BadRequestError
 from rl_conductor.models import Capabilities
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Message, Request, ToolCall
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.experiments.canary import sample_percentile
 from rl_conductor_server.experiments.sampling import sample_unit
 from rl_conductor_server.protocol import ParsedRequest

@@ -13,7 +13,7 @@ from core.runs import pool_of
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, Message, Price, Usage
 from rl_conductor_server.app import service_app
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from server.conftest import ONE_STEP, At, Serve, until
 from server.routes import QUESTION, pairs, route, upstream
 from server.upstream import Vendor

@@ -10,7 +10,7 @@ import pytest
 
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Message, ToolCall
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from server.conftest import ONE_STEP, Serve
 
 MODEL = "conductor-mini"

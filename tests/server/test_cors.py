@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.settings import read_settings
 from server.chat_requests import BODY, post
 from server.conftest import Serve

@@ -14,7 +14,7 @@ from markupsafe import escape
 
 from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.feedback import Feedback
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import NewRun, Search, Store
 from rl_conductor_server.store.runs.feedback import MAX_KEYS
 from server.conftest import At, Serve

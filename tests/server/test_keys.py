@@ -21,7 +21,9 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Price, Sampling
 from rl_conductor_server.auth.budgets import period_start
-from rl_conductor_server.auth.keys import ApiKey, KeyTerms, generate_key, hash_key
+from rl_conductor_server.auth.created_keys import KeyTerms
+from rl_conductor_server.auth.key_secrets import generate_key, hash_key
+from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.auth.rate_limit import MAX_ADDRESSES, MAX_FAILURES, FailedAuthLimiter
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import KeyEntry

@@ -14,7 +14,7 @@ import pytest
 
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.auth.keys import generate_key, hash_key
+from rl_conductor_server.auth.key_secrets import generate_key, hash_key
 from rl_conductor_server.logs import formatter
 from rl_conductor_server.settings import LogEntry
 from server.chat_requests import post

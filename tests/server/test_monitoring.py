@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from rl_conductor.trace.audit import Chain
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.settings import IntakeEntry, Settings
 from rl_conductor_server.store import Store

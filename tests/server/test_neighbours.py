@@ -14,7 +14,7 @@ import pytest
 
 from core.runs import SOON, Gated, forever
 from rl_conductor.types import Request
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from server.chat_requests import BODY, gate, post
 from server.conftest import At, Serve, hang_up, until
 from server.raw_connections import MORE_THAN_SOCKETS_HOLD, connection

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.settings import OidcEntry, PeopleEntry
 from rl_conductor_server.web.sign_in import COOKIE, LOGIN_COOKIE
 from server.chat_requests import post

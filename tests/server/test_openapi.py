@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.settings import Settings
 from server.conftest import ONE_STEP, Serve, served
 

@@ -11,7 +11,7 @@ import pytest
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from server.conftest import ONE_STEP, At, Serve
 from server.upstream import Vendor, vendor
 

@@ -18,7 +18,7 @@ from rl_conductor.cli.main import installed_commands
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.settings import KeyEntry, Settings

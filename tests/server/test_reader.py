@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from core.runs import SOON
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Price
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import Store, reader, write_behind
 from rl_conductor_server.store.database import WRITE_LOCK
 from server.conftest import Serve

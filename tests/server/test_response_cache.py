@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, Message, Price, ToolCall, Usage
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import NewRun, store
 from rl_conductor_server.store.clock import DATABASE_NOW
 from server.chat_requests import BODY

@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 from core.runs import SOON, Gated, Paced
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import write_behind
 from rl_conductor_server.store.tables import response_events, runs
 from server.chat_requests import gate

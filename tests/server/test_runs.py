@@ -16,7 +16,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Price, Sampling
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from server.chat_requests import BODY, gate, post
 from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, hang_up, until
 

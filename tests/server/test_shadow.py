@@ -16,7 +16,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Card, Message, Request, Sampling, ToolCall
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.experiments import shadow
 from rl_conductor_server.experiments.sampling import hash_to_fraction
 from rl_conductor_server.experiments.shadow import SHADOW_OF_LABEL

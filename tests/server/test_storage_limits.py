@@ -17,7 +17,7 @@ from core.runs import SOON, Gated
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Price
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store.tables import DAY, batches, conversations, response_events, responses, runs
 from server.chat_requests import gate
 from server.conftest import At, Serve, until

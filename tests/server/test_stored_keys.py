@@ -12,7 +12,8 @@ import openai
 import pytest
 
 from core.runs import SOON
-from rl_conductor_server.auth.keys import KeyTerms, create_key, hash_key, revoke_key
+from rl_conductor_server.auth.created_keys import KeyTerms, create_key, revoke_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import Store, StoredKey
 from rl_conductor_server.store.clock import DatabaseClock
 from server.conftest import At, Serve

@@ -20,7 +20,7 @@ from rl_conductor import Conductor, Message, Worker
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ToolCall
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.auth.rate_limit import MAX_FAILURES
 from rl_conductor_server.store import RunRow
 from rl_conductor_server.web.sign_in import same_site_page

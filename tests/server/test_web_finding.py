@@ -13,7 +13,7 @@ import pytest
 
 from core.runs import Gated, busy, plan
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import Search
 from rl_conductor_server.web.comparison import MAX_LINES, MAX_WORDS, diff
 from rl_conductor_server.web.markdown import MAX_CHARS, TAGS, render_markdown

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 import json
 import logging
-import re
-import secrets
 from collections.abc import Iterator, Mapping
-from operator import not_
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ValidationError
 from starlette.requests import HTTPConnection
 
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.budgets import KeyBudget
+from rl_conductor_server.auth.created_keys import KeyTerms, create_key
+from rl_conductor_server.auth.key_secrets import GENERATED, hash_key
 from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import EntryName, KeyEntry, KeyLimits, Settings
+from rl_conductor_server.settings import KeyEntry, Settings
 from rl_conductor_server.store import Store, StoredKey
 
 log = logging.getLogger("rl_conductor_server")
@@ -33,34 +31,8 @@ ADMIN = "admin"
 ADMINISTRATOR = "@administrator"
 """Stands for all administrators where a key is named, as the author of feedback; no API key can have this name."""
 RESERVED_NAMES = frozenset({LOCAL, ADMIN})
-DAY = 86_400
-MAX_GRACE_SECONDS = 90 * DAY
-"""Maximum number of seconds for which the old secret of a rotated key remains valid."""
 REFRESH_SECONDS = 2.0
 """Interval at which each process reads the keys of the store, so a revoked key is rejected that much later."""
-PREFIX = "rlc_"
-GENERATED = re.compile(rf"{PREFIX}[\w-]{{43}}", re.ASCII)
-"""The keys of `generate_key`."""
-
-
-def check_key_name(name: str) -> None:
-    """Raises `ConfigError` if no key may have this name."""
-    try:
-        TypeAdapter(EntryName).validate_python(name)
-    except ValidationError as error:
-        allowed = "up to 64 ASCII letters and digits, with '.', '_' and '-' allowed after the first"
-        raise ConfigError(f"{name!r} can't be the name of a key; use {allowed}") from error
-
-
-def generate_key() -> tuple[str, str]:
-    """Generates a key and its SHA-256; it has 256 random bits, so a plain hash is safe to store."""
-    key = PREFIX + secrets.token_urlsafe(32)
-    return key, hash_key(key)
-
-
-def hash_key(key: str) -> str:
-    """Returns the SHA-256 of a key, in hex."""
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 class ApiKey(KeyBudget):
@@ -122,52 +94,6 @@ class ApiKey(KeyBudget):
             "stored_bytes": self.stored_bytes,
             **settings,
         }
-
-
-class KeyTerms(KeyLimits):
-    """The limits of a key that is created at run time."""
-
-    metrics: bool = Field(default=False, exclude_if=not_)  # releases before it reject the field
-    expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
-    """Days until the key expires; `None` means never."""
-    admin: bool = False
-    """An administrator's key, for `/admin` and the pages, and not for requests."""
-
-
-async def create_key(store: Store, name: str, terms: KeyTerms) -> str:
-    """Stores a new key and returns its secret. Raises `ConfigError` if the name was used before."""
-    secret, sha256 = generate_key()
-    now = store.now()
-    expires = None if terms.expires_in_days is None else now + terms.expires_in_days * DAY
-    entry = terms.model_dump_json(exclude={"expires_in_days", "admin"}, exclude_none=True)
-    key = StoredKey(sha256=sha256, name=name, admin=terms.admin, entry=entry, created=now, expires=expires)
-    if not await store.keys.add(key):
-        raise ConfigError(f"a key {name!r} exists, or existed and was revoked; choose another name, or rotate it")
-    return secret
-
-
-async def rotate_key(store: Store, name: str, *, grace_seconds: float) -> str:
-    """Stores a new secret of a key and returns it; the old one remains valid for `grace_seconds`.
-
-    Raises:
-        ConfigError: the store has no valid key of this name, or the old secret would remain valid for too long.
-    """
-    if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
-        raise ConfigError(f"the old secret can remain valid for 0 to {MAX_GRACE_SECONDS:,} s, not {grace_seconds:g}")
-    secret, sha256 = generate_key()
-    if not await store.keys.rotate(name, sha256, grace_seconds=grace_seconds):
-        raise _no_valid_key(name)
-    return secret
-
-
-async def revoke_key(store: Store, name: str) -> None:
-    """Revokes a key with all its secrets. Raises `ConfigError` if the store has no valid key of this name."""
-    if not await store.keys.revoke(name):
-        raise _no_valid_key(name)
-
-
-def _no_valid_key(name: str) -> ConfigError:
-    return ConfigError(f"the store has no valid key {name!r}; 'rl-conductor keys list' lists its keys")
 
 
 class ApiKeys:

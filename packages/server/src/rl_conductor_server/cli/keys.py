@@ -17,7 +17,8 @@ from rich.table import Table
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.auth.keys import RESERVED_NAMES, KeyTerms, check_key_name, create_key, revoke_key, rotate_key
+from rl_conductor_server.auth.created_keys import KeyTerms, check_key_name, create_key, revoke_key, rotate_key
+from rl_conductor_server.auth.keys import RESERVED_NAMES
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.cli.serve import discover_pool

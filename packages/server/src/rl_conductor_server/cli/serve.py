@@ -171,7 +171,8 @@ def _print_banner(service: Service, discovered: DiscoveredPool, listener: socket
 
 
 def _print_new_key(name: str) -> None:
-    from rl_conductor_server.auth.keys import check_key_name, generate_key  # noqa: PLC0415
+    from rl_conductor_server.auth.created_keys import check_key_name  # noqa: PLC0415
+    from rl_conductor_server.auth.key_secrets import generate_key  # noqa: PLC0415
 
     check_key_name(name)
     header = f'[keys."{name}"]' if "." in name else f"[keys.{name}]"

@@ -16,7 +16,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rl_conductor_server.auth.keys import hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.service import Service

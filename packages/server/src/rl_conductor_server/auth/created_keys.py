@@ -1,0 +1,71 @@
+"""Creates, rotates and revokes the keys in the store. `keys` has those of the settings, too."""
+
+from __future__ import annotations
+
+from operator import not_
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from rl_conductor.errors import ConfigError
+from rl_conductor_server.auth.key_secrets import generate_key
+from rl_conductor_server.settings import EntryName, KeyLimits
+from rl_conductor_server.store import Store, StoredKey
+
+DAY = 86_400
+MAX_GRACE_SECONDS = 90 * DAY
+"""Maximum number of seconds for which the old secret of a rotated key remains valid."""
+
+
+def check_key_name(name: str) -> None:
+    """Raises `ConfigError` if no key may have this name."""
+    try:
+        TypeAdapter(EntryName).validate_python(name)
+    except ValidationError as error:
+        allowed = "up to 64 ASCII letters and digits, with '.', '_' and '-' allowed after the first"
+        raise ConfigError(f"{name!r} can't be the name of a key; use {allowed}") from error
+
+
+class KeyTerms(KeyLimits):
+    """The limits of a key that is created at run time."""
+
+    metrics: bool = Field(default=False, exclude_if=not_)  # releases before it reject the field
+    expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
+    """Days until the key expires; `None` means never."""
+    admin: bool = False
+    """An administrator's key, for `/admin` and the pages, and not for requests."""
+
+
+async def create_key(store: Store, name: str, terms: KeyTerms) -> str:
+    """Stores a new key and returns its secret. Raises `ConfigError` if the name was used before."""
+    secret, sha256 = generate_key()
+    now = store.now()
+    expires = None if terms.expires_in_days is None else now + terms.expires_in_days * DAY
+    entry = terms.model_dump_json(exclude={"expires_in_days", "admin"}, exclude_none=True)
+    key = StoredKey(sha256=sha256, name=name, admin=terms.admin, entry=entry, created=now, expires=expires)
+    if not await store.keys.add(key):
+        raise ConfigError(f"a key {name!r} exists, or existed and was revoked; choose another name, or rotate it")
+    return secret
+
+
+async def rotate_key(store: Store, name: str, *, grace_seconds: float) -> str:
+    """Stores a new secret of a key and returns it; the old one remains valid for `grace_seconds`.
+
+    Raises:
+        ConfigError: the store has no valid key of this name, or the old secret would remain valid for too long.
+    """
+    if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
+        raise ConfigError(f"the old secret can remain valid for 0 to {MAX_GRACE_SECONDS:,} s, not {grace_seconds:g}")
+    secret, sha256 = generate_key()
+    if not await store.keys.rotate(name, sha256, grace_seconds=grace_seconds):
+        raise _no_valid_key(name)
+    return secret
+
+
+async def revoke_key(store: Store, name: str) -> None:
+    """Revokes a key with all its secrets. Raises `ConfigError` if the store has no valid key of this name."""
+    if not await store.keys.revoke(name):
+        raise _no_valid_key(name)
+
+
+def _no_valid_key(name: str) -> ConfigError:
+    return ConfigError(f"the store has no valid key {name!r}; 'rl-conductor keys list' lists its keys")
