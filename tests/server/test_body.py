@@ -117,6 +117,21 @@ async def test_requests_in_progress_are_limited_in_total_size(serve: Serve) -> N
     await until(lambda: not at.service.bodies.reserved)
 
 
+async def test_each_choice_takes_the_size_of_its_request(serve: Serve) -> None:
+    a = Gated("late", forever)
+    at = await serve({"a": a}, intake={"total_body_bytes": 10_000})
+    body = {"model": "conductor-mini", "messages": [{"role": "user", "content": "x" * 1_500}]}
+    never = await at.http.post("/v1/chat/completions", json=body | {"n": 8})
+    assert (never.status_code, never.json()["error"]["code"]) == (413, "too_large")
+    assert not a.asked.is_set()
+    first = asyncio.create_task(at.http.post("/v1/chat/completions", json=body | {"n": 4}))
+    await asyncio.wait_for(a.asked.wait(), 10)
+    second = await at.http.post("/v1/chat/completions", json=body | {"n": 4})
+    assert (second.status_code, second.json()["error"]["code"]) == (503, "busy")
+    first.cancel()
+    await until(lambda: not at.service.bodies.reserved)
+
+
 async def test_a_body_that_is_sent_too_slowly_is_rejected(serve: Serve) -> None:
     at = await serve(intake=QUICK)
     head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

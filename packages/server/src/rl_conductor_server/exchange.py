@@ -22,7 +22,7 @@ from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.api.tool_results import check_tool_results
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.catalog import ServedModel
-from rl_conductor_server.errors import invalid_request
+from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
@@ -83,6 +83,7 @@ class Exchange:
         """Ends the request's turn in its conversation, unless a run has begun, which does so itself."""
         self._memory = self._resources.enter_context(ExitStack())
         """The room for the body and the history."""
+        self._reserved = 0
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +94,7 @@ class Exchange:
     def reserve(self, size: int) -> None:
         """Reserves memory until the end. Raises `ApiError` if there is too little."""
         self._memory.enter_context(self._service.reserve_body(size, self._key.name))
+        self._reserved += size
 
     async def parse(self, body: bytes) -> ParsedRequest:
         """Parses a body; a long one in a thread, so that other requests are answered meanwhile. Raises `ApiError`."""
@@ -126,7 +128,7 @@ class Exchange:
         Raises:
             ConductorError: the request is rejected.
         """
-        return admit(
+        admitted = admit(
             self._key,
             await self._select_model(parsed),
             self._adapter.name,
@@ -135,6 +137,21 @@ class Exchange:
             cache_seconds=self._key.cache_seconds,
             reads_cache=reads_cache,
         )
+        if len(admitted) > 1:
+            self._reserve_choices(len(admitted))
+        return admitted
+
+    def _reserve_choices(self, choices: int) -> None:
+        """Reserves the room of the request again for each further choice, whose run has prompts and a trace of its own.
+
+        Raises:
+            ApiError: there is too little, now or whatever else is in progress.
+        """
+        size, limit = self._reserved * choices, self._service.max_body_bytes
+        if size > limit:
+            message = f"{choices} choices of this request take {size:,} bytes; at most {limit:,} are allowed"
+            raise ApiError(message, status=413, code="too_large")
+        self.reserve(size - self._reserved)
 
     async def _select_model(self, parsed: ParsedRequest) -> ServedModel:
         """Selects the arm of an experiment; a repeated idempotency key stays with the arm of its first use."""

@@ -163,6 +163,11 @@ class Service:
         """The ids of all runs in progress in this process."""
         return [*self.runs.active_ids, *(run for shadow in self.shadows.values() for run in shadow.active_runs)]
 
+    @property
+    def max_body_bytes(self) -> int:
+        """The memory that the requests of one key may take together."""
+        return self.bodies.key_limit(is_shared=self.keys.are_several)
+
     def reserve_body(self, size: int, key: str) -> AbstractContextManager[Callable[[int], None]]:
         """Reserves memory for a request of the key of this name, or of `ADMINISTRATOR`; see `BodyBudget.reserve`."""
         return self.bodies.reserve(size, key=key, is_shared=self.keys.are_several)

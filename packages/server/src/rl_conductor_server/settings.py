@@ -204,7 +204,8 @@ class IntakeEntry(_Entry):
     body_bytes: int = Field(default=16 * 2**20, ge=1024)
     """Maximum size of a request."""
     total_body_bytes: int = Field(default=24 * 2**20, ge=1024)
-    """Maximum size of all requests in progress together; they take about 25 times as much memory."""
+    """Maximum size of all requests in progress together, each times its choices; they take about 25 times as much
+    memory."""
     messages: int = Field(default=2_000, ge=1)
     """Maximum number of messages (or input items) of a request."""
     tools: int = Field(default=256, ge=0)

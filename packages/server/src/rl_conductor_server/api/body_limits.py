@@ -35,6 +35,10 @@ class BodyBudget:
         """The size of all requests in progress."""
         return self._by_key.total()
 
+    def key_limit(self, *, is_shared: bool) -> int:
+        """Returns the size that the requests of one key may take together, whether or not there are others."""
+        return int(self._max_bytes * KEY_SHARE) if is_shared else self._max_bytes
+
     @contextmanager
     def reserve(self, size: int, *, key: str, is_shared: bool = False) -> Iterator[Callable[[int], None]]:
         """Reserves room for a body of `size` bytes for the duration of the block.
@@ -56,8 +60,7 @@ class BodyBudget:
             nonlocal mine
             if self._by_key[key] > mine or mine + more > SHORT_BYTES:
                 _check_room(self.reserved, more, self._max_bytes, mine=mine)
-                if is_shared:
-                    _check_room(self._by_key[key], more, int(self._max_bytes * KEY_SHARE), mine=mine)
+                _check_room(self._by_key[key], more, self.key_limit(is_shared=is_shared), mine=mine)
             self._by_key[key] += more
             mine += more
 
