@@ -14,7 +14,7 @@ import pytest
 
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.auth.key_secrets import generate_key, hash_key
+from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.logs import formatter
 from rl_conductor_server.settings import LogEntry
 from server.chat_requests import post
@@ -149,7 +149,7 @@ def test_a_traceback_does_not_look_like_lines_of_the_log() -> None:
         "bearer 0123456789abcdef",
         "AIzaSyA-0123456789abcdef",
         "AKIA0123456789ABCDEF",
-        generate_key()[0],
+        "rlc_Whh54MMQ2aRdWR_r2OwB2cJqUxwHQk8YYPjwWroIVCA",
     ],
 )
 def test_what_looks_like_a_key_is_logged_neither_in_messages_nor_fields_nor_tracebacks(
