@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import anthropic
@@ -101,6 +102,20 @@ async def test_only_administrators_see_in_traces_what_a_vendor_says_of_the_serve
             assert "the server's access to openai:a failed" in seen.text
             assert "overloaded" not in seen.text  # the text of the vendor
         assert "overloaded" in (await at.http.get(f"/admin/runs/{run}", headers=administrator)).text
+
+
+@pytest.mark.parametrize("status", [400, 429, 500])
+async def test_keys_and_accounts_in_what_a_vendor_says_are_redacted_for_clients(serve: Serve, status: int) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = dict.fromkeys("ab", (status, LONG_WAIT))
+        upstream.complaint = "limit reached in organization org-ACME-42 of key sk-live-0123456789abcdef"
+        at = await serve_vendor(serve, upstream)
+        with pytest.raises(openai.APIStatusError, match="limit reached in organization") as caught:
+            await at.openai().chat.completions.create(model="conductor-mini", messages=MESSAGES)
+        stored = await at.http.get(f"/v1/runs/{caught.value.response.headers['x-conductor-run']}")
+        for text in (str(caught.value), stored.text):
+            assert "organization [secret] of key [secret]" in text
+            assert not re.search("ACME|sk-live", text)
 
 
 async def test_the_list_of_runs_names_the_model_that_the_server_has_no_access_to(serve: Serve) -> None:

@@ -46,6 +46,8 @@ class Vendor:
     """Fields of a model's replies in place of the usual ones, such as `model` and `usage`."""
     refusals: dict[str, tuple[int, dict[str, str]]] = field(default_factory=dict)
     """The status and headers of a model that answers with an error."""
+    complaint: str = "overloaded"
+    """The message of these errors."""
 
     async def answer(self, http: Request) -> Response:
         """One chat completion."""
@@ -56,7 +58,7 @@ class Vendor:
             await asyncio.sleep(0.02)
         if model in self.refusals:
             status, headers = self.refusals[model]
-            return JSONResponse({"error": {"message": "overloaded"}}, status_code=status, headers=headers)
+            return JSONResponse({"error": {"message": self.complaint}}, status_code=status, headers=headers)
         says = self.says[model]
         said = says if isinstance(says, str) else says(body)
         if not said:

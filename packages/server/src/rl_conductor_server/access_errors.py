@@ -5,9 +5,11 @@ Administrators see it in traces and in the log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from rl_conductor.models.redaction import REDACTED
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Value
 
@@ -15,26 +17,37 @@ T = TypeVar("T", bound=str | Value)
 
 ACCESS_FAULTS = (401, 403)
 """Statuses of vendors that reject the server's key."""
+KEY_LIKE = re.compile(
+    r"\b(?:[Bb]earer +(?=\S*\d)[\w.~+/*=-]{8,}|sk-[\w.*-]{8,}|(?:rlc_|gsk_|hf_|xai-|AIza|AKIA)(?=[\w-]*\d)[\w*-]{16,})"
+)
+"""Bearer tokens, and keys of vendors, of AWS and of this server, as a whole or in part."""
+ACCOUNT_LIKE = re.compile(r"\b(?:org|proj)[-_][\w-]+")
+"""Organisations and projects of OpenAI, which its errors about limits name."""
 
 
 def without_access_errors(record: T, calls: Iterable[Call]) -> T:
-    """Returns a text or a record in which the errors of calls that a vendor gave no access only name the model.
+    """Returns a text or a record in which the errors of calls tell nothing of the server's access.
+
+    Those of a vendor that gave no access only name the model; in others, keys and accounts are redacted.
 
     Args:
         record: a text, a trace or a part of one.
         calls: the calls whose errors may be in it.
     """
-    texts = {
-        call.error: f"the server's access to {call.model} failed"
-        for call in _with_nested(calls)
-        if call.status in ACCESS_FAULTS and call.error
-    }
-    if not texts:
+    texts = {call.error: _tenant_text(call, call.error) for call in _with_nested(calls) if call.error}
+    if all(text == masked for text, masked in texts.items()):
         return record
     if isinstance(record, Value):
         return type(record).model_validate(_replace(record.model_dump(mode="json"), texts))
     text: T = _replace(record, texts)
     return text
+
+
+def _tenant_text(call: Call, error: str) -> str:
+    """Returns the error of a call as tenants may see it."""
+    if call.status in ACCESS_FAULTS:
+        return f"the server's access to {call.model} failed"
+    return ACCOUNT_LIKE.sub(REDACTED, KEY_LIKE.sub(REDACTED, error))
 
 
 def _with_nested(calls: Iterable[Call]) -> Iterator[Call]:

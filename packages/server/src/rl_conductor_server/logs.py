@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_conductor.models.redaction import REDACTED
+from rl_conductor_server.access_errors import KEY_LIKE
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.settings import LogEntry
 from rl_conductor_server.store import StoreUnavailableError
@@ -36,10 +37,6 @@ PATH_CHARS = "/:@-._~!$&'()*+,;="
 """Characters that a path may have unencoded, by RFC 3986."""
 PLAIN = re.compile("[!#-<>-~]+")
 """Values that need no quotes in the text format: printable ASCII without blanks, quotes and equals signs."""
-KEY_LIKE = re.compile(
-    r"\b(?:[Bb]earer +(?=\S*\d)[\w.~+/*=-]{8,}|sk-[\w.*-]{8,}|(?:rlc_|gsk_|hf_|xai-|AIza|AKIA)(?=[\w-]*\d)[\w*-]{16,})"
-)
-"""Bearer tokens, and keys of vendors, of AWS and of this server, as a whole or in part."""
 
 
 _is_private: ContextVar[bool] = ContextVar("conductor_private_log", default=False)
