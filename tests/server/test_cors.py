@@ -67,6 +67,16 @@ async def test_without_origins_no_website_can_read_anything(serve: Serve) -> Non
         assert "access-control-allow-origin" not in reply.headers
 
 
+async def test_without_keys_a_listed_website_can_use_the_api_but_not_the_pages(serve: Serve) -> None:
+    at = await serve(web=WEB)
+    from_site = {"origin": SITE, "sec-fetch-site": "cross-site"}
+    paths = ("/v1/models", "/openapi.json", "/", "/runs", "/metrics", "/admin/keys")
+    replies = {path: await at.http.get(path, headers=from_site) for path in paths}
+    readable = {path for path, reply in replies.items() if "access-control-allow-origin" in reply.headers}
+    assert readable == {"/v1/models", "/openapi.json"}
+    assert (await at.http.post("/sign-in", headers=from_site)).status_code == 403
+
+
 async def test_without_keys_only_listed_websites_may_send_requests(serve: Serve) -> None:
     at = await serve(web=WEB)
     replies = [await post(at, {"origin": origin, "sec-fetch-site": "cross-site"}) for origin in (SITE, OTHER_SITE)]

@@ -10,7 +10,6 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -24,6 +23,7 @@ from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.anthropic_messages.adapter import Messages
 from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
+from rl_conductor_server.api.cors import ApiCors
 from rl_conductor_server.api.openai_chat.adapter import ChatCompletions
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.adapter import Responses
@@ -134,15 +134,7 @@ def _build(open_service: OpenService, web: WebEntry) -> FastAPI:
         openapi_url="/openapi.json",
     )
     if web.origins:
-        # No cookies: pages of these websites can't read what somebody sees who has signed in here. All headers, as the
-        # vendors' clients send and read many.
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=web.origins,
-            allow_methods=("GET", "POST", "DELETE"),
-            allow_headers=["*"],
-            expose_headers=["*"],
-        )
+        app.add_middleware(ApiCors, origins=web.origins)
     app.add_middleware(RequestGuard, origins=web.origins)
     app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]

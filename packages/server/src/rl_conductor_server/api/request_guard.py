@@ -10,6 +10,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rl_conductor_server.api.cors import is_api
 from rl_conductor_server.errors import ApiError, openai_error_body
 
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
@@ -22,7 +23,7 @@ class RequestGuard:
     """Rejects requests of ambiguous length and, while no API key is needed, those that websites cause."""
 
     def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
-        """Requests of websites with these `origins` are not rejected."""
+        """Requests of websites with these `origins` for the API are not rejected."""
         self._app = app
         self._origins = origins
         self._local = TrustedHostMiddleware(app, allowed_hosts=LOOPBACK_NAMES)
@@ -31,7 +32,8 @@ class RequestGuard:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         headers, is_open = Headers(scope=scope), not scope["app"].state.service.keys.is_required
-        error = _find_error(headers, scope["method"], is_open=is_open, origins=self._origins)
+        origins = self._origins if is_api(scope) else ()
+        error = _find_error(headers, scope["method"], is_open=is_open, origins=origins)
         if error is not None:
             close = {"connection": "close"} if error.code == AMBIGUOUS else {}
             response = JSONResponse(openai_error_body(error), error.status, error.headers | close)
