@@ -248,7 +248,10 @@ async def test_a_private_request_leaves_no_content_but_its_result(serve: Serve) 
             await client.files.delete(file)
     await at.service.store.write_queue.flush()
     with sqlite3.connect(at.service.settings.store.url.removeprefix("sqlite:///")) as database:
-        dump = "\n".join(database.iterdump())
+        tables = [name for (name,) in database.execute("SELECT name FROM pragma_table_list WHERE type = 'table'")]
+        dump = "\n".join(str(row) for table in tables for row in database.execute(f"SELECT * FROM {table}"))
+        for index in ("indexed_runs", "unindexed_runs"):
+            assert database.execute(f"SELECT count(*) FROM {index}").fetchone() == (0,)
     assert set((await at.service.store.sizes.totals()).values()) <= {0}
     assert "item-0" in dump
     assert "Question" not in dump

@@ -111,7 +111,8 @@ class LeasedBudget(Budget):
             self._waiting.add(change)
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(change, seconds)
+                async with asyncio.timeout(seconds):
+                    await change
         finally:
             self._waiting.discard(change)
 

@@ -89,7 +89,8 @@ class BatchProcessor:
                         self._begin(item)
             if claimed < room or room <= 0:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._has_room.wait(), POLL_SECONDS)
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._has_room.wait()
 
     def _begin(self, item: ClaimedItem) -> None:
         place = item.batch, item.line

@@ -183,7 +183,8 @@ class WriteBehindQueue:
         while self._pending:
             if not any(entry.committed for entry in self._pending):
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._has_urgent.wait(), BATCH_DELAY - self.lag)
+                    async with asyncio.timeout(BATCH_DELAY - self.lag):
+                        await self._has_urgent.wait()
             self._has_urgent.clear()
             self._batch.extend(self._pending.popleft() for _ in range(min(MAX_BATCH_SIZE, len(self._pending))))
             while self._batch:

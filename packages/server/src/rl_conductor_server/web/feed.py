@@ -26,7 +26,8 @@ async def change_events(service: Service, run: str | None, *, key: str | None) -
     yield "retry: 2000\n\n"
     while not service.stopping.is_set():
         with suppress(TimeoutError):
-            await asyncio.wait_for(service.stopping.wait(), POLL_SECONDS)
+            async with asyncio.timeout(POLL_SECONDS):
+                await service.stopping.wait()
         current = await _snapshot(service, run, key)
         silence += POLL_SECONDS
         if current != previous:

@@ -85,7 +85,8 @@ async def _follow(
             yield HEARTBEAT
             last_frame = time.monotonic()
         with suppress(TimeoutError):
-            await asyncio.wait_for(stopping.wait(), delay)
+            async with asyncio.timeout(delay):
+                await stopping.wait()
         delay = min(2 * delay, MAX_POLL_SECONDS)
     for frame in await _encode_end(stored, row, encoder, store):
         yield frame
