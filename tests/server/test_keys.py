@@ -84,6 +84,13 @@ async def test_a_key_of_an_unknown_model_is_an_error(serve: Serve) -> None:
     assert "models: there is no model 'conductor-nano'" in created.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("table", ["keys", "admins"])
+@pytest.mark.parametrize("name", ["local", "admin"])
+async def test_the_settings_can_not_name_a_key_like_a_built_in_one(serve: Serve, table: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{table}\.{name}: this name is reserved; choose another"):
+        await serve(**{table: {name: {"sha256": hash_key("key-of-red")}}})
+
+
 async def test_a_key_has_access_to_its_models_only(serve: Serve) -> None:
     at = await serve(keys={"red": KEYS["red"] | {"models": ["conductor-mini"]}})
     client = at.openai("key-of-red")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from rl_conductor_server.api.body_limits import BodyBudget
 from rl_conductor_server.api.streams import StreamLimit
 from rl_conductor_server.auth.budgets import KeyBudget
-from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKeys
+from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKeys, check_names
 from rl_conductor_server.catalog import ModelCatalog
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
@@ -58,9 +58,11 @@ class Service:
         """Creates a service that offers the models of `catalog` and the experiments of `settings`.
 
         Raises:
-            ConfigError: the store can't be opened, or an experiment or a key names an unknown model.
+            ConfigError: the store can't be opened, an experiment or a key names an unknown model, or a key has a
+                reserved name.
         """
         experiments = Experiments(settings.routes, catalog)
+        check_names(settings)
         experiments.catalog.check_keys(settings.keys)
         metrics = Metrics()
         oidc = _create_oidc_client(settings)

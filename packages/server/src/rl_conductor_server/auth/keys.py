@@ -35,6 +35,13 @@ REFRESH_SECONDS = 2.0
 """Interval at which each process reads the keys of the store, so a revoked key is rejected that much later."""
 
 
+def check_names(settings: Settings) -> None:
+    """Raises `ConfigError` if a key or an administrator of the settings has the name of a built-in one."""
+    for table, names in (("keys", settings.keys.keys()), ("admins", settings.admins.keys())):
+        for name in sorted(RESERVED_NAMES & names):
+            raise ConfigError(f"{table}.{name}: this name is reserved; choose another, such as {name}-1")
+
+
 class ApiKey(KeyBudget):
     """An API key with its permissions, rate limit and budget."""
 
