@@ -55,12 +55,16 @@ async def _load_run(service: Service, run: str, *, key: str | None) -> dict[str,
     if row is None:
         raise run_not_found(run)
     trace = await service.store.get_trace(run, key=key)
-    dumped = None if trace is None else await asyncio.to_thread(_dump, trace, is_tenant=key is not None)
-    return run_body(row) | {"trace": dumped}
+    if trace is None:
+        return run_body(row) | {"trace": None}
+    return await asyncio.to_thread(_body_with_trace, row, trace, is_tenant=key is not None)
 
 
-def _dump(trace: Trace, *, is_tenant: bool) -> dict[str, Any]:
-    return (without_access_errors(trace, trace.calls) if is_tenant else trace).model_dump(mode="json")
+def _body_with_trace(row: RunRow, trace: Trace, *, is_tenant: bool) -> dict[str, Any]:
+    if is_tenant:  # in the row, too: earlier releases stored errors as the vendor wrote them
+        error = row.error and without_access_errors(row.error, trace.calls)
+        row, trace = row.model_copy(update={"error": error}), without_access_errors(trace, trace.calls)
+    return run_body(row) | {"trace": trace.model_dump(mode="json")}
 
 
 INTERNAL_FIELDS: dict[str, Any] = {
