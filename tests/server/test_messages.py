@@ -54,6 +54,14 @@ async def test_tokens_arrive_as_the_last_worker_writes_them(serve: Serve) -> Non
     assert final.stop_reason == "end_turn"
 
 
+async def test_store_false_leaves_no_content_of_a_message_either(serve: Serve) -> None:
+    at = await serve()
+    reply = await at.anthropic().messages.with_raw_response.create(**BASIC, extra_body={"store": False})
+    await at.service.store.write_queue.flush()
+    stored = (await at.http.get(f"/v1/runs/{reply.headers['x-conductor-run']}")).json()
+    assert (stored["trace"], stored["question"], "x-conductor-ignored" in reply.headers) == (None, "", False)
+
+
 @pytest.mark.parametrize("progress", ["comments", "chunks"])
 async def test_the_official_client_ignores_progress_in_comments_and_chunks(serve: Serve, progress: str) -> None:
     at = await serve(planner=TWO_STEPS)

@@ -187,6 +187,8 @@ class MessagesBody(Body):
     max_tokens: MaxTokens
     messages: tuple[Turn, ...] = Field(min_length=1)
     conductor: Extension = Extension()
+    store: bool | None = None
+    """Whether to store the content of the run; a field of OpenAI's APIs, which Anthropic's own lacks."""
     system: str | tuple[Text, ...] = ""
     stream: bool = False
     stop_sequences: StopSequences = ()
@@ -221,6 +223,7 @@ class MessagesBody(Body):
             labels={"user": self.metadata.user_id} if self.metadata.user_id else {},
             ignored=tuple(self._ignored()),
             stream=self.stream,
+            keep=self.store is not False,
         )
 
     def _ignored(self) -> Iterator[str]:
