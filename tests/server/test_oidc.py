@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import AsyncGenerator
 from html import unescape
+from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -279,3 +281,10 @@ def test_an_administrator_who_is_also_a_reader_sees_everything() -> None:
     entry = OidcEntry(issuer="https://idp.example", client_id="x", admins=people, readers={"red": people})
     assert entry.role_of(None, {"staff"}) == (True, None)
     assert entry.role_of("staff", ()) == (False, None)
+
+
+def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "joserfc", None)
+    monkeypatch.delitem(sys.modules, "rl_conductor_server.auth.oidc", raising=False)
+    with pytest.raises(ConfigError, match=r"pip install 'rl-conductor-server\[oidc\]'"):
+        import_module("rl_conductor_server.auth.oidc")

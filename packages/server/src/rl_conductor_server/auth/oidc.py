@@ -13,9 +13,6 @@ import secrets
 import time
 from typing import Any
 
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import KeySet, OctKey
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
@@ -27,6 +24,9 @@ try:
     import httpx2
     from authlib.common.errors import AuthlibBaseError
     from authlib.integrations.httpx_client import AsyncOAuth2Client
+    from joserfc import jwt
+    from joserfc.errors import JoseError
+    from joserfc.jwk import KeySet, OctKey
 except ImportError as missing:
     raise ConfigError("sign-in with OpenID Connect needs: pip install 'rl-conductor-server[oidc]'") from missing
 
