@@ -113,12 +113,14 @@ def main() -> None:
     learned = permute([*train, *more], "train 0", copies=4, heldout=False)
     by_number, by_name = (baselines(learned, questions, numbered=numbered) for numbered in (True, False))
     greedy = {**by_number, **by_name, "oracle": [max(plan.score for plan in question.plans) for question in questions]}
-    sampled = dict[str, list[float]]()
+    preferred, sampled = dict[str, list[float]](), dict[str, list[float]]()
     for method in args.methods:
         evaluations = evaluate_method(method, questions, args, console)
         greedy[method] = mean_scores([evaluation.greedy_scores for evaluation in evaluations])
+        preferred[method] = mean_scores([evaluation.preferred_scores for evaluation in evaluations])
         sampled[method] = mean_scores([evaluation.expected_scores for evaluation in evaluations])
     print_comparisons("greedy", greedy, part.groups, console)
+    print_comparisons("best of the table", preferred, part.groups, console)
     print_comparisons("sampled", sampled, part.groups, console)
 
 

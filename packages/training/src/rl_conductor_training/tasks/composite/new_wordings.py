@@ -1,4 +1,4 @@
-"""48 held-out templates in the wordings of four authors, each with a request or calculation of its own.
+"""48 held-out templates in four voices, each with a request or calculation of its own.
 
 The usual held-out split has 12 templates, and the variance between them limits what a comparison can show there.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rl_conductor_training.tasks.composite.authors import editor, harbour_clerk, student, teacher
 from rl_conductor_training.tasks.composite.templates import (
     HELDOUT_TEMPLATES,
     Formula,
@@ -15,9 +14,10 @@ from rl_conductor_training.tasks.composite.templates import (
     Template,
     Wordings,
 )
+from rl_conductor_training.tasks.composite.voices import editor, harbour_clerk, student, teacher
 
 
-def _templates_of_author(phrases: Phrases, formulas: tuple[Formula, ...]) -> Iterator[Template]:
+def _templates_of_voice(phrases: Phrases, formulas: tuple[Formula, ...]) -> Iterator[Template]:
     """Words the skills of the usual held-out templates anew, half of them about towns and half about ships."""
     unused = iter(formulas)
     for number, usual in enumerate(HELDOUT_TEMPLATES):
@@ -48,6 +48,6 @@ def _choose_phrases(phrases: Phrases, number: int) -> Phrases:
 
 NEW_WORDINGS = tuple(
     template
-    for author in (harbour_clerk, student, teacher, editor)
-    for template in _templates_of_author(author.PHRASES, author.FORMULAS)
+    for voice in (harbour_clerk, student, teacher, editor)
+    for template in _templates_of_voice(voice.PHRASES, voice.FORMULAS)
 )

@@ -69,7 +69,7 @@ def composite(
         wordings: maximum number of wordings of each text; the held-out split has one.
         contrasts: ask everything twice, for figures and for words: contrast sets that differ in the last sentence.
         templates: `usual`, or in the held-out split only: `new_compositions` for sequences of skills that training does
-            not contain, `new_wordings` for 48 templates of authors who knew none of the others.
+            not contain, `new_wordings` for 48 templates in four voices, written without the others in view.
 
     Raises:
         ConfigError: the split or templates do not exist, no template has any of these depths, `wordings` is below 1, or

@@ -1,1 +1,0 @@
-"""Wordings of authors who knew none of the other templates, written before any planner was asked one of them."""
