@@ -67,6 +67,9 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     [
         ("prot = 1", "prot: there is no such setting; did you mean 'port'?"),
         ("port = 99999", "port: "),
+        ("[intake]\ndrain_seconds = inf", "intake.drain_seconds: write a finite number"),
+        ("[store]\nlease_seconds = inf", "store.lease_seconds: write a finite number"),
+        ("[store]\nlease_seconds = 1e-9", "store.lease_seconds: write a number greater than or equal to 1"),
         (
             "[keys.red]\nsha256 = 'short'",
             "keys.red.sha256: write the SHA-256 of a key in 64 digits, as 'rl-conductor serve --new-key",

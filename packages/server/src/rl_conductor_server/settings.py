@@ -67,7 +67,7 @@ ModelEntry = Annotated[WorkerEntry, BeforeValidator(_expand_name)]
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class BudgetEntry(_Entry):
@@ -190,8 +190,9 @@ class StoreEntry(_Entry):
     """Maximum size of the traces and responses of a key; with more, only requests that store nothing are answered."""
     search_index: bool = True
     """Whether to add the texts of runs to an index, in SQLite: searches take less time, storing a run takes more."""
-    lease_seconds: float = Field(default=10.0, gt=0)
-    """Without a heartbeat for so long, a process counts as dead, and others may resume its runs."""
+    lease_seconds: float = Field(default=10.0, ge=1)
+    """Without a heartbeat for so long, a process counts as dead, and others may resume its runs; it sends five in that
+    time."""
 
 
 class IntakeEntry(_Entry):
