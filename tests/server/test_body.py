@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import json
 import re
 import time
@@ -315,6 +316,15 @@ async def test_malformed_requests_are_rejected_and_break_nothing(serve: Serve, p
     told = await at.http.post(path, content=body, headers={"content-type": "application/json"})
     assert told.status_code == 400
     assert told.json()["error"]["message"]
+
+
+async def test_a_compressed_body_is_rejected_by_the_name_of_its_header(serve: Serve) -> None:
+    at = await serve()
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    body = gzip.compress(json.dumps(BODY).encode())
+    reply = await at.http.post("/v1/chat/completions", content=body, headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (415, "compressed_body")
+    assert "without the header content-encoding" in reply.json()["error"]["message"]
 
 
 async def test_an_idempotency_key_that_is_too_long_is_rejected(serve: Serve) -> None:

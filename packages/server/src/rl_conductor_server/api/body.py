@@ -41,9 +41,12 @@ async def read_body(
     """Reads the body of a request of any content type.
 
     Raises:
-        ApiError: the body is larger than `max_bytes`, or takes more than `seconds`.
+        ApiError: the body is compressed or larger than `max_bytes`, or takes more than `seconds`.
         ClientDisconnect: the client has disconnected.
     """
+    if http.headers.get("content-encoding", "identity").lower() != "identity":
+        message = "send the body uncompressed, without the header content-encoding"
+        raise ApiError(message, status=415, code="compressed_body")
     check_content_length(http, max_bytes)
     try:
         async with asyncio.timeout(seconds):
