@@ -145,8 +145,15 @@ def test_a_traceback_does_not_look_like_lines_of_the_log() -> None:
     [
         "sk-proj-Abc0123456789",
         "sk-ant-ab***********yz",
+        "sk-ab...wxyz",
         "Bearer eyJhbGciOi.eyJzdWIi.c2lnbmF0dXJl9",
         "bearer 0123456789abcdef",
+        "BEARER abcdefghijklmnopqrstuvwxyz",
+        "X-API-Key: 0123456789abcdef",
+        "ghp_0123456789abcdefghij",
+        "fw_0123456789abcdefghij",
+        "nvapi-0123456789abcdefghij",
+        "sk-abcdefghijklmnopqrstuvwxyz",
         "AIzaSyA-0123456789abcdef",
         "AKIA0123456789ABCDEF",
         "rlc_Whh54MMQ2aRdWR_r2OwB2cJqUxwHQk8YYPjwWroIVCA",
@@ -164,7 +171,14 @@ def test_what_looks_like_a_key_is_logged_neither_in_messages_nor_fields_nor_trac
 
 
 @pytest.mark.parametrize(
-    "text", ["Bearer authentication failed", "a task-force-of-many", "sk-learn", "run-0123456789abcdef"]
+    "text",
+    [
+        "Bearer authentication failed",
+        "a task-force-of-many",
+        "sk-learn-contrib",
+        "sk-mixtral-8x7b",
+        "run-0123456789abcdef",
+    ],
 )
 def test_words_that_only_resemble_a_key_are_logged(text: str) -> None:
     assert text in formatter(LogEntry()).format(logging.makeLogRecord({"msg": text}))

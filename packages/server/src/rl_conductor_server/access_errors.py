@@ -18,9 +18,15 @@ T = TypeVar("T", bound=str | Value)
 ACCESS_FAULTS = (401, 403)
 """Statuses of vendors that reject the server's key."""
 KEY_LIKE = re.compile(
-    r"\b(?:[Bb]earer +(?=\S*\d)[\w.~+/*=-]{8,}|sk-[\w.*-]{8,}|(?:rlc_|gsk_|hf_|xai-|AIza|AKIA)(?=[\w-]*\d)[\w*-]{16,})"
+    r"""(?<![A-Za-z0-9])(?:
+        (?i:bearer\ +|x-api-key:\ *)(?:(?=\S*\d)[\w.~+/*=-]{8,}|[\w.~+/*=-]{20,})
+        | sk-(?:(?=[\w.-]*(?:\d{3}|\*|\.\.))[\w.*-]{8,}|[\w.*-]{20,})
+        | (?:rlc_|gsk_|hf_|ghp_|fw_|nvapi-|xai-|AIza|AKIA)(?=[\w-]*\d)[\w*-]{16,}
+    )""",
+    re.VERBOSE,
 )
-"""Bearer tokens, and keys of vendors, of AWS and of this server, as a whole or in part."""
+"""Bearer tokens, and keys of vendors, of AWS and of this server, as a whole or in part; names of models, such as
+`sk-mixtral-8x7b`, are none."""
 ACCOUNT_LIKE = re.compile(r"\b(?:org|proj)[-_][\w-]+")
 """Organisations and projects of OpenAI, which its errors about limits name."""
 
