@@ -74,6 +74,12 @@ def test_an_unknown_conductor_or_a_name_in_use_is_rejected(tmp_path: Path) -> No
         experiments(read(tmp_path, name="conductor-mini"))
 
 
+def test_the_error_of_a_model_of_a_route_names_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ConfigError, match=r"^routes\.assistant: .*OPENAI_API_KEY"):
+        experiments(read(tmp_path))
+
+
 def test_a_budget_in_dollars_needs_the_price_of_every_model(tmp_path: Path) -> None:
     judge = 'judge = { model = "openai:of-the-house", options = { base_url = "http://127.0.0.1:9/v1" } }'
     with pytest.raises(ConfigError, match=r"the price of judge \(openai:of-the-house\) is unknown"):

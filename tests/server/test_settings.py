@@ -104,6 +104,12 @@ def test_a_profile_can_not_have_the_name_of_a_built_in_model() -> None:
         build_catalog(found(), {"conductor-mini": ProfileEntry.model_validate({"released": "2026-01-02"})})
 
 
+def test_the_error_of_a_profile_names_its_table() -> None:
+    entry = ProfileEntry.model_validate({"released": "2026-01-02", "policy": {"allow": ["nobody"]}})
+    with pytest.raises(ConfigError, match=r"^profiles\.house: .*nobody"):
+        build_catalog(found(), {"house": entry})
+
+
 def test_limits_of_the_pool_apply_unless_a_profile_replaces_them() -> None:
     entry = ProfileEntry.model_validate({"released": "2026-01-02", "limits": {"steps": 5}})
     served = {one.name: one for one in build_catalog(found(limits=Limits(steps=3)), {"house": entry})}

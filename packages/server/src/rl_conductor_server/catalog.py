@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from functools import cached_property
@@ -14,7 +15,7 @@ from rl_conductor.agents.tool_loop import ToolLoopModel
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.config.profiles import MINI, ULTRA
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.pool.pool import close_all
@@ -159,15 +160,25 @@ def build_catalog(pool: DiscoveredPool, profiles: dict[str, ProfileEntry]) -> Mo
 
 
 def _model_from_profile(name: str, entry: ProfileEntry, pool: DiscoveredPool) -> ServedModel:
-    config = pool.with_profile(entry.base)
     limits = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
-    config = config.replaced(
-        policy=entry.policy,
-        limits=config.limits.model_copy(update=limits),
-        tiers=Router.read(entry.tiers) if entry.tiers else None,
-        name=name,
-    )
-    return ServedModel(name, entry.released, Conductor.from_config(config))
+    with naming_table(f"profiles.{name}"):
+        config = pool.with_profile(entry.base)
+        config = config.replaced(
+            policy=entry.policy,
+            limits=config.limits.model_copy(update=limits),
+            tiers=Router.read(entry.tiers) if entry.tiers else None,
+            name=name,
+        )
+        return ServedModel(name, entry.released, Conductor.from_config(config))
+
+
+@contextmanager
+def naming_table(table: str) -> Iterator[None]:
+    """Turns errors of the block into a `ConfigError` that names the table of the settings."""
+    try:
+        yield
+    except ConductorError as error:
+        raise ConfigError(f"{table}: {error}") from error
 
 
 def catalog_of(conductors: Sequence[Conductor]) -> ModelCatalog:

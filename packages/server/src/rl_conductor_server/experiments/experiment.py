@@ -18,7 +18,7 @@ from rl_conductor.pool.pool import WorkerPool, close_all
 from rl_conductor.pool.pool_file import PoolFile, WorkerEntry
 from rl_conductor.scoring import Scorer
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.catalog import ModelCatalog, ServedModel
+from rl_conductor_server.catalog import ModelCatalog, ServedModel, naming_table
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.experiments.judge import load_scorer
 from rl_conductor_server.settings import RouteEntry
@@ -146,7 +146,8 @@ def _single_model(
     name: str, arm: Arm | None, entry: WorkerEntry, released: date, guardrails: Sequence[Guardrail] = ()
 ) -> ServedModel:
     """Serves a model as it is: a pool of one worker and plans of one step need no planner."""
-    pool = WorkerPool(PoolFile(workers={arm or "judge": entry}).build())
-    (worker,) = pool.values()
-    conductor = Conductor(worker.model, pool, limits=Limits(steps=1, rounds=1), guardrails=guardrails, name=name)
+    with naming_table(f"routes.{name}"):
+        pool = WorkerPool(PoolFile(workers={arm or "judge": entry}).build())
+        (worker,) = pool.values()
+        conductor = Conductor(worker.model, pool, limits=Limits(steps=1, rounds=1), guardrails=guardrails, name=name)
     return ServedModel(name, released, conductor, arm)
