@@ -23,4 +23,5 @@ class ApiCors(CORSMiddleware):
 
 def is_api(scope: Scope) -> bool:
     """Returns `True` if a request is for the API or its description, and not for a page or an administrator."""
-    return scope["type"] == "http" and scope["path"].startswith(("/v1/", "/openapi.json"))
+    path: str = scope.get("path", "")
+    return scope["type"] == "http" and path.startswith(("/v1/", "/openapi.json"))
