@@ -104,6 +104,29 @@ def test_normalize_text_ignores_case_and_punctuation_at_the_ends() -> None:
     assert normalize_text(".5") != normalize_text("5.")
 
 
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("東京。", "東京"),
+        ("「東京」", "東京"),
+        ("¡Sí!", "Sí"),
+        ("« Oui »", "Oui"),
+        ("„ja“", "ja"),
+        ("Paris…", "Paris"),
+        ("नई दिल्ली।", "नई दिल्ली"),
+    ],
+)
+def test_normalize_text_ignores_punctuation_of_every_script_at_the_ends(text: str, bare: str) -> None:
+    assert normalize_text(text) == normalize_text(bare)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"), [("-5", "5"), ("5%", "5"), ("5‰", "5"), ("C#", "C"), ("[0, 1)", "(0, 1]"), ("５％", "５")]
+)
+def test_normalize_text_keeps_signs_and_brackets_at_the_ends(text: str, other: str) -> None:
+    assert normalize_text(text) != normalize_text(other)
+
+
 def test_normalize_text_ignores_the_encoding_of_accents() -> None:
     assert normalize_text("caf\N{LATIN SMALL LETTER E WITH ACUTE}") == normalize_text("Cafe\N{COMBINING ACUTE ACCENT}")
 

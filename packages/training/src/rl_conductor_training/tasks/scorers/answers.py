@@ -23,7 +23,8 @@ _MAX_DIGITS = 100_000
 """Before the point of a number: arithmetic with more of them fails."""
 _LATEX_DELIMITER = re.compile(r"\$|\\[()\[\]]")
 _LATEX_FONT = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf|boldsymbol|bf|rm)\s*+\{([^{}]*+)\}")
-_EDGE_PUNCTUATION = " .,;:!?'\"`*"
+_INNER_PUNCTUATION = "#%&()-/@[\\]_{}\N{PER MILLE SIGN}"
+"""Punctuation that is part of an answer where it begins or ends with it: `-5`, `50%`, `C#`, `[0, 1)`."""
 _ONES: tuple[str, ...] = (
     "zero",
     "one",
@@ -129,10 +130,19 @@ def normalize_text(text: str) -> str:
 
     The point of `.5` is part of the number.
     """
-    words = " ".join(unicodedata.normalize("NFC", text.lower()).split()).rstrip(_EDGE_PUNCTUATION)
-    bare = words.lstrip(_EDGE_PUNCTUATION)
+    text = " ".join(unicodedata.normalize("NFC", text.lower()).split())
+    edges = "".join(filter(_is_edge, set(text)))
+    words = text.rstrip(edges)
+    bare = words.lstrip(edges)
     point = "." if bare[:1].isdigit() and words.removesuffix(bare).endswith(".") else ""
     return point + bare
+
+
+def _is_edge(char: str) -> bool:
+    """Whether a character at an end of a text is not part of the answer: a blank, or punctuation of any script."""
+    category = unicodedata.category(char)
+    is_outer = category.startswith("P") and category != "Pd"
+    return char in " `" or (is_outer and unicodedata.normalize("NFKC", char) not in _INNER_PUNCTUATION)
 
 
 def numbers_match(first: Decimal, second: Decimal, *, tolerance: float = 1e-6) -> bool:
