@@ -32,6 +32,25 @@ async def test_exact(reply: str, extracted: str, right: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reply", "right"),
+    [
+        ("x = 1\r\nAnswer: 2.\r\n", True),
+        ("Answer: 2", False),
+    ],
+)
+async def test_exact_compares_a_whole_reply_that_has_answer_in_it(reply: str, right: bool) -> None:
+    assert (await exact(sample("x = 1\nAnswer: 2"), reply)).right is right
+
+
+@pytest.mark.parametrize("reply", ["Peru\r\nCuba\r\n", "Two are there. Answer:\nPeru\nCuba", "```\nPeru\nCuba\n```"])
+async def test_exact_compares_an_answer_of_several_lines(reply: str) -> None:
+    score = await exact(sample("Peru\nCuba"), reply)
+    assert score.right
+    assert not (await exact(sample("Peru\nChile"), reply)).right
+    assert "Peru" in (score.answer or "")
+
+
+@pytest.mark.parametrize(
     ("reply", "extracted", "right"),
     [
         ("3 boxes of 12 are 1,200.0", "1200.0", True),

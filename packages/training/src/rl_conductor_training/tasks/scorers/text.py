@@ -9,6 +9,7 @@ from rl_conductor_training.sandbox.sandbox import ResourceLimits, run_python
 from rl_conductor_training.tasks.scorers.answers import (
     extract_choice,
     extract_final_answer,
+    extract_final_lines,
     extract_last_number,
     join_digit_groups,
     normalize_text,
@@ -20,10 +21,14 @@ SEARCH = "import re\nfound = re.search({pattern!r}, {text!r})\nprint('=' + found
 
 
 async def exact(sample: Sample, text: str) -> Score:
-    """Compares the announced answer, ignoring case, blanks and punctuation at its ends: `5!` passes for `5`."""
-    answer = extract_final_answer(text)
+    """Compares the announced answer, ignoring case, blanks and punctuation at its ends: `5!` passes for `5`.
+
+    The whole reply is compared as well, since the right answer may itself have several lines or the word "answer:".
+    """
+    extract = extract_final_lines if "\n" in sample.answer.strip() else extract_final_answer
+    answer, expected = extract(text), normalize_text(sample.answer)
     return compared(
-        right=normalize_text(answer) == normalize_text(sample.answer), answer=answer, expected=sample.answer
+        right=expected in (normalize_text(answer), normalize_text(text)), answer=answer, expected=sample.answer
     )
 
 
