@@ -252,7 +252,12 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
     [
         ({"question": "q"}, "scoring 'exact' needs an answer"),
         ({"question": "q", "scoring": "code"}, "needs tests or cases"),
-        ({"question": "q", "answer": "x", "scoring": "numeric"}, "needs a number as answer, not 'x'"),
+        (
+            {"question": "q", "answer": "x", "scoring": "numeric"},
+            "needs a number as answer, such as 3.5 or 1,290, not 'x'",
+        ),
+        ({"question": "q", "answer": "3,5", "scoring": "numeric"}, "row 1 of .* such as 3.5 or 1,290, not '3,5'"),
+        ({"question": "q", "answer": "0,125", "scoring": "numeric"}, "row 1 of .* not '0,125'"),
         ({"question": "q", "answer": "(", "scoring": "regex"}, "row 1 of .* is no regular expression"),
         ({"question": "q", "answer": "x", "scoring": "vibes"}, "scoring: write 'exact'"),
         ({"question": " ", "answer": "x"}, "row 1 of .* question: missing"),
@@ -265,6 +270,13 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
 def test_an_invalid_line_is_reported_with_its_problem(row: dict[str, Any], problem: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=problem.replace("(", r"\(")):
         load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", row))
+
+
+@pytest.mark.parametrize("answer", ["1,290", "-1,290,000.5", "3.5", ".5", "1e6", 3.5])
+async def test_a_numeric_answer_may_have_commas_between_thousands(answer: str | float, tmp_path: Path) -> None:
+    row = {"question": "q", "answer": answer, "scoring": "numeric"}
+    task = load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", row))
+    assert await values(task, str(answer)) == [1]
 
 
 def test_a_table_may_capitalize_its_names_and_have_long_cells(tmp_path: Path) -> None:

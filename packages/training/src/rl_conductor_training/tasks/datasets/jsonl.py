@@ -28,6 +28,7 @@ SCORERS: dict[str, Scorer] = {
     "code": passes_tests,
 }
 
+_WITH_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 MAX_NAMES, MAX_NAME_CHARS = 8, 40
 """How much of a row's names an error quotes."""
 
@@ -66,7 +67,7 @@ class TaskLine(Value, coerce_numbers_to_str=True):
         if self.scoring != "code" and not self.answer:
             raise ValueError(f"scoring {self.scoring!r} needs an answer")
         if self.scoring == "numeric" and not _is_number(self.answer):
-            raise ValueError(f"scoring 'numeric' needs a number as answer, not {self.answer!r}")
+            raise ValueError(f"scoring 'numeric' needs a number as answer, such as 3.5 or 1,290, not {self.answer!r}")
         if self.scoring == "regex":
             try:
                 re.compile(self.answer)
@@ -139,6 +140,9 @@ def _is_unset(value: object) -> bool:
 
 
 def _is_number(text: str) -> bool:
+    """Whether the text is a number with a decimal point, in which commas stand between thousands only."""
+    if "," in text and not _WITH_THOUSANDS.fullmatch(text.strip()):
+        return False
     try:
         return Decimal(text.replace(",", "")).is_finite()
     except InvalidOperation:
