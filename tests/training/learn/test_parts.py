@@ -387,3 +387,17 @@ def test_copies_of_a_question_are_in_the_same_part(tmp_path: Path) -> None:
     texts = [{sample.question.strip() for sample in part.samples} for part in parts]
     assert sum(map(len, texts)) == len(set.union(*texts)) == 20
     assert len({data.groups[sample.id] for sample in samples}) == 20
+
+
+def test_a_question_with_two_answers_is_refused(tmp_path: Path) -> None:
+    rows = [*({"question": f"{n} + 1?", "answer": n + 1} for n in range(12)), {"question": " 3 + 1? ", "answer": "5"}]
+    file = tmp_path / "sums.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(ConfigError, match=r"rows 4 and 13 of 'sums' have the same .* answers: '4' and '5'; remove one"):
+        split_task(str(file), seed=0, opening_file=tmp_path / "heldout.json")
+
+
+def test_a_judged_question_may_have_two_answers(tmp_path: Path) -> None:
+    samples = [Sample(id=str(n), question=f"{n // 2}?", answer=str(n), details={"judge": "x:y"}) for n in range(24)]
+    data = split_task(Task("judged", tuple(samples), exact), seed=0, opening_file=tmp_path / "heldout.json")
+    assert len(set(data.groups.values())) == 12

@@ -141,11 +141,13 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
         heldout: held-out questions besides those of `task`, of which none is held out then.
 
     Raises:
-        ConfigError: there are too few groups of questions, a question is also a held-out one, or too many were
-            opened before.
+        ConfigError: there are too few groups of questions, a question has two answers or is also a held-out one, or
+            too many were opened before.
     """
     task = load_questions(task) if isinstance(task, str) else task
     heldout = load_questions(heldout) if isinstance(heldout, str) else heldout
+    for each in (task,) if heldout is None else (task, heldout):
+        _check_answers(each)
     data = _split(task, heldout, seed, opening_file)
     if data.heldout.was_opened_with_others:
         archive_opening(opening_file)
@@ -205,6 +207,22 @@ def _join_duplicates(samples: Sequence[Sample], groups: Mapping[str, str]) -> di
         if other != first:
             joined[other] = first
     return {name: find(group) for name, group in groups.items()}
+
+
+def _check_answers(task: Task) -> None:
+    """Checks that equal questions have equal answers; those that a judge compares may differ in words."""
+    first_rows: dict[str, tuple[int, Sample]] = {}
+    for row, sample in enumerate(task.samples, start=1):
+        first_row, first = first_rows.setdefault(normalize_question(sample.question), (row, sample))
+        is_judged = "judge" in sample.details or "judge" in first.details
+        if not is_judged and normalize_question(first.answer) != normalize_question(sample.answer):
+            question, *answers = (
+                repr(truncate_middle(text, 60)) for text in (sample.question, first.answer, sample.answer)
+            )
+            raise ConfigError(
+                f"rows {first_row} and {row} of {task.name!r} have the same question, {question}, but different "
+                f"answers: {' and '.join(answers)}; remove one of the two"
+            )
 
 
 def _check_groups(task: Task, groups: Collection[str]) -> None:
