@@ -86,5 +86,5 @@ def test_measured_steps_give_the_cost_of_the_whole_run() -> None:
 def test_a_cap_in_dollars_needs_the_price_of_every_worker() -> None:
     check_prices(pool("1", "0"), Limits(usd=1))
     check_prices(pool("1", None), Limits(tokens=1))
-    with pytest.raises(ConfigError, match="the price of worker 'worker-1' is unknown"):
+    with pytest.raises(ConfigError, match='worker \'worker-1\' is unknown; write "price" with "input"'):
         check_prices(pool("1", None), Limits(usd=1))

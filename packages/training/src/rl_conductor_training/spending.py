@@ -75,7 +75,8 @@ def check_prices(pool: WorkerPool, limits: Limits) -> None:
     if limits.usd is not None and unpriced:
         raise ConfigError(
             f"usd={limits.usd} can't be enforced: the price of worker {unpriced[0]!r} is unknown; "
-            "give it a price, or cap the tokens instead"
+            'write "price" with "input" and "output", in dollars per million tokens, beside its "model", or cap the '
+            "tokens instead"
         )
 
 
