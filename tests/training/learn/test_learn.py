@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,7 @@ from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
 from rl_conductor.types import FREE, Price, Request
-from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings
+from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, report
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learn import PILOT, _LearnRun
@@ -320,6 +321,20 @@ async def test_a_cap_in_dollars_needs_prices(tmp_path: Path) -> None:
             out=tmp_path,
             budget=Limits(usd=1),
         )
+
+
+async def test_a_cost_of_which_a_part_is_unknown_is_shown_as_a_lower_bound(tmp_path: Path) -> None:
+    pool = build_pool()
+    for worker in pool.values():
+        worker.model.price = None  # type: ignore[misc]
+    workers = {name: worker.model for name, worker in pool.items()}
+    record = await learn(build_task(), workers, planner=build_planner(), out=tmp_path)
+    assert record.proof is not None
+    costs = {row[0].removesuffix(" *"): row[3] for row in report.system_table(record.proof).rows}
+    assert costs["best fixed"] == "?"
+    assert costs["prompted planner"].startswith("≥ $0.")
+    assert re.match(r"at least \$0\.\d+ \(\d+ calls unpriced\), ", report.describe_spending(record))
+    assert "calls unpriced" in (tmp_path / "report.html").read_text()
 
 
 async def test_too_few_questions_are_refused(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor._internal.formatting import counted, dollars
+from rl_conductor._internal.formatting import cost, counted
 from rl_conductor.calls.budget import Amount
 from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import PREFIX, fetch
 from rl_conductor.cli.output import console
+from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cli.learn_source import LearnSource
 
@@ -232,6 +233,7 @@ class _Progress:
     limits: Limits
     stage: str = ""
     runs: int = 0
+    unpriced_calls: int = 0
     spending: Amount = field(default_factory=Amount)
     started: float = field(default_factory=time.monotonic)
     scores: dict[str, list[float]] = field(default_factory=dict)
@@ -253,13 +255,15 @@ class _Progress:
         from rl_conductor_training.learn.search.candidates import describe  # noqa: PLC0415
 
         self.runs += 1
+        self.unpriced_calls += row.unpriced_calls + row.scoring.unpriced_calls
         if row.workflow is not None and row.system == "workflow":
             self.scores.setdefault(describe(row.workflow), []).append(row.score)
 
     @property
     def text(self) -> Text:
         """The state in one line."""
-        spending = f"{dollars(self.spending.usd)}, {self.spending.tokens:,} tokens"
+        usage = Usage(cost=self.spending.usd, unpriced_calls=self.unpriced_calls)
+        spending = f"{cost(usage)}, {self.spending.tokens:,} tokens"
         parts = [self.stage, counted(self.runs, "run"), spending]
         if self.limits.seconds is not None:
             remaining = max(self.limits.seconds - (time.monotonic() - self.started), 0)
@@ -314,7 +318,7 @@ def print_record(record: LearnRecord | FeedbackRecord, out: Path) -> None:
     stdout.print(Text(f"Recommended, and saved in {out}: {record.recommended}"))
     console.note(
         console.stderr(),
-        f"spent {dollars(record.usd)}, {record.tokens:,} tokens, {record.calls:,} calls; "
+        f"spent {report.describe_spending(record)}; "
         f"the report is in {out / 'report.html'}; use it with rl-conductor ask --conductor {out}",
     )
 

@@ -44,6 +44,8 @@ class ExperienceRow(Row):
     """Cost of the system's own calls, as are `tokens` and `calls`: nobody pays a judge for an answer in use."""
     tokens: int = 0
     calls: int = 0
+    unpriced_calls: int = Field(default=0, exclude_if=not_)
+    """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
     seconds: float = 0.0
     """Seconds until the answer; cached calls count with their original time."""
     scoring: Usage = Field(default_factory=Usage, exclude_if=lambda usage: not usage.calls)

@@ -16,7 +16,7 @@ from rl_conductor.errors import LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.types import total
+from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import estimate_cost
@@ -166,8 +166,7 @@ class _LearnRun:
         self.data = split_task(self.task, seed=self.settings.seed, opening_file=opening_file, heldout=self.heldout)
         self.notes += [*self.workspace.notes, *self.data.notes]
         self.experience = Experience(folder / EXPERIENCE_FILE)
-        previous_usage = total((stored_usage(folder / REPLIES_FILE), self.experience.scoring_usage()))
-        self.budget = SharedBudget(self.limits, Amount.of(previous_usage))
+        self.budget = SharedBudget(self.limits, Amount.of(self._stored_usage()))
         self.stage = ""
         self.runner = Runner(
             task=self.data.task,
@@ -182,6 +181,10 @@ class _LearnRun:
         self.learners = [create() for create in self.settings.learners]
         self.needs = SearchNeeds.of(self.learners)
         self.estimate = estimate_cost(self.data, conductor, self.settings, self.needs)
+
+    def _stored_usage(self) -> Usage:
+        """Returns the usage of all processes of this run until now."""
+        return total((stored_usage(self.workspace.folder / REPLIES_FILE), self.experience.scoring_usage()))
 
     async def run(self) -> LearnRecord:
         """Runs all stages and writes the folder."""
@@ -390,5 +393,6 @@ class _LearnRun:
             calls=spending.calls,
             tokens=spending.tokens,
             usd=spending.usd,
+            unpriced_calls=self._stored_usage().unpriced_calls,
             seconds=self.budget.elapsed,
         )

@@ -46,6 +46,7 @@ def summarize_system(system: SystemRows, samples: Sequence[str], groups: Sequenc
         description=system.description,
         right=estimate(system.scores(samples), groups),
         usd=sum((row.usd for row in rows), Decimal(0)) / len(rows),
+        unpriced_calls=sum(row.unpriced_calls for row in rows),
         tokens=sum(row.tokens for row in rows) / len(rows),
         seconds=sum(row.seconds for row in rows) / len(rows),
         planner_calls=system.planner_calls,

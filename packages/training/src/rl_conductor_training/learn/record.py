@@ -20,6 +20,8 @@ class SystemSummary(Value):
     right: Estimate
     usd: Dollars
     """Mean US dollars per question."""
+    unpriced_calls: int = 0
+    """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
     tokens: float
     """Mean tokens per question."""
     seconds: float
@@ -54,6 +56,8 @@ class ValidationResult(Value):
     """Share of right answers."""
     usd: Dollars
     """Mean US dollars per question."""
+    unpriced_calls: int = 0
+    """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
     tokens: float
     seconds: float
     n: int
@@ -108,6 +112,8 @@ class LearnRecord(Value):
     calls: int
     tokens: int
     usd: Dollars
+    unpriced_calls: int = 0
+    """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
     seconds: float
     """Wall time of the process that finished the run."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_conductor._internal.formatting import dollars, seconds
+from rl_conductor._internal.formatting import cost, cost_in_words, dollars, seconds
 from rl_conductor._internal.io import write_text
+from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary
+from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary, SystemSummary, ValidationResult
 from rl_conductor_training.reporting import Table, render
 
 METHOD = (
@@ -23,6 +24,10 @@ FEEDBACK_METHOD = (
 )
 
 
+def _cost(summary: SystemSummary | ValidationResult) -> str:
+    return cost(Usage(cost=summary.usd, unpriced_calls=summary.unpriced_calls))
+
+
 def system_table(proof: Proof) -> Table:
     """Builds the table of systems on the held-out questions."""
     rows = tuple(
@@ -30,7 +35,7 @@ def system_table(proof: Proof) -> Table:
             f"{system.name} *" if system.name == proof.recommended else system.name,
             system.description,
             system.right.formatted_with_interval,
-            dollars(system.usd),
+            _cost(system),
             f"{system.tokens:,.0f}",
             seconds(system.seconds),
         )
@@ -46,7 +51,7 @@ def validation_table(record: LearnRecord) -> Table:
             result.name,
             "yes" if result.is_chosen else "no",
             f"{result.right:.2f}",
-            dollars(result.usd),
+            _cost(result),
             f"{result.tokens:,.0f}",
             seconds(result.seconds),
         )
@@ -110,11 +115,17 @@ def run_table(record: LearnRecord) -> Table:
             ("questions", f"{parts} (in {record.groups} groups, seed {record.seed})"),
             ("workflows tried", f"{record.candidates}, and {record.proposals} plans of the planner"),
             ("caps", describe_caps(record.limits) or "none"),
-            ("spent", f"{dollars(record.usd)}, {record.tokens:,} tokens, {record.calls:,} calls"),
+            ("spent", describe_spending(record)),
             ("wall time", f"{record.seconds / 60:.1f} minutes (of the last process)"),
             ("version", record.package),
         ),
     )
+
+
+def describe_spending(record: LearnRecord) -> str:
+    """Lists what the run spent; dollars are a lower bound where a price is unknown."""
+    usage = Usage(cost=record.usd, unpriced_calls=record.unpriced_calls)
+    return f"{cost_in_words(usage)}, {record.tokens:,} tokens, {record.calls:,} calls"
 
 
 def describe_caps(limits: Limits) -> str:

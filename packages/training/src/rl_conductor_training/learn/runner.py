@@ -242,6 +242,7 @@ class Runner:
             usd=trace.usage.cost,
             tokens=trace.usage.total_tokens,
             calls=trace.usage.calls,
+            unpriced_calls=trace.usage.unpriced_calls,
             seconds=_latency(trace, sum(call_seconds)),
             scoring=total(usages),
         )

@@ -61,6 +61,7 @@ def _summarize(name: str, rows: Mapping[str, ExperienceRow], *, is_chosen: bool)
         name=name,
         right=_mean(rows),
         usd=sum((row.usd for row in rows.values()), Decimal(0)) / count,
+        unpriced_calls=sum(row.unpriced_calls for row in rows.values()),
         tokens=sum(row.tokens for row in rows.values()) / count,
         seconds=sum(row.seconds for row in rows.values()) / count,
         n=count,
