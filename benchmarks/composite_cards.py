@@ -120,6 +120,17 @@ def baselines(
     }
 
 
+def order_workers(workers: WorkerPool, question: TableQuestion) -> WorkerPool:
+    """Returns the workers in the order and with the cards of a question."""
+    return WorkerPool(replace(workers[card.name], card=card) for card in question.cards)
+
+
+async def run_plan(conductor: Conductor, plan: Workflow | None, sample: Sample, task: Task) -> float:
+    """Runs a plan with the real workers and scores its answer; without a plan, one is written first."""
+    result = await conductor.run(sample.question, workflow=plan)
+    return (await task.score(sample, result.text)).value
+
+
 async def score_published(
     questions: Sequence[TableQuestion], samples: Sequence[Sample], task: Task, console: Console
 ) -> list[float]:
@@ -131,19 +142,17 @@ async def score_published(
         examples=0,
         sampling=Sampling(max_tokens=MAX_TOKENS, temperature=0.0),
     )
-    workers = SmallPool().build(ReplyCache(None))
+    replies = ReplyCache(None)
+    workers = SmallPool().build(replies)
     scores: list[float] = []
     in_table = 0
     for question, sample in zip(questions, samples, strict=True):
-        pool = WorkerPool(replace(workers[card.name], card=card) for card in question.cards)
-        conductor = Conductor(planner, pool, limits=Limits(steps=MAX_STEPS))
+        conductor = Conductor(planner, order_workers(workers, question), limits=Limits(steps=MAX_STEPS))
         plan = (await conductor.plan(text(question))).workflow
-        known = next((scored.score for scored in question.plans if scored.workflow == plan), None)
+        known = question.score(plan)
         in_table += known is not None
-        if known is None:
-            result = await conductor.run(text(question), workflow=plan)
-            known = (await task.score(sample, result.text)).value
-        scores.append(known)
+        scores.append(await run_plan(conductor, plan, sample, task) if known is None else known)
+    await replies.aclose()
     console.print(f"{PUBLISHED}: {in_table} of the {len(scores)} greedy plans are in the table", highlight=False)
     return scores
 

@@ -1,34 +1,59 @@
 """Scores the adapters that `composite_cards.py` trained on another table of held-out questions.
 
 Run with `uv run python benchmarks/composite_confirm.py --train train.jsonl --rewards rewards.jsonl --out FOLDER
---heldout heldout.jsonl --heldout-seed 9`, on a table of `composite_table.py --split heldout --size 144 --seed 9`. No
-worker is called. The adapters are those after the last step of each method, so the questions of the table select
-nothing. The evaluation of each adapter is stored beside it, so that the next call continues. It prints the mean over
-the seeds of each method, the baselines, and all differences.
+--heldout heldout.jsonl --heldout-seed 9`, on a table of `composite_table.py --split heldout --size 144 --seed 9`. The
+adapters are those after the last step of each method, so the questions of the table select nothing. The evaluation of
+each adapter is stored beside it, so that the next call continues. No worker is called. It prints the mean over the
+seeds of each method, the baselines, and all differences.
+
+With `--cache`, the file of replies that `composite_table.py` wrote, it also runs the greedy plans that are not in the
+table, with the workers of the small pool, and prints the same for the scores of all greedy plans.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import get_args
 
 import torch
-from composite_cards import BASE, baselines, permute, read_training
-from composite_weights import build_prompt, complete_part
+from composite_cards import BASE, baselines, order_workers, permute, read_training, run_plan
+from composite_weights import MAX_STEPS, build_prompt, complete_part
 from peft import PeftModel
 from rich.console import Console
 
+from rl_conductor import Conductor, Limits, ScriptedModel, Workflow
 from rl_conductor._internal.jsonl import read_value, write_value
+from rl_conductor.scoring import Sample, Task
+from rl_conductor.types import Value
 from rl_conductor_training.bench.statistics import estimate, mean_difference
 from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
 from rl_conductor_training.train.policy.model_loading import load_base_model
-from rl_conductor_training.train.reward_table.policy import Evaluation, PlanReader, encode_questions, evaluate_policy
+from rl_conductor_training.train.reward_table.policy import (
+    BATCH,
+    EncodedQuestion,
+    Evaluation,
+    PlanReader,
+    encode_questions,
+    evaluate_policy,
+)
 from rl_conductor_training.train.reward_table.table import TableQuestion
 from rl_conductor_training.train.reward_table.training import SUPERVISED
 from rl_conductor_training.train.run_dir import latest_complete_checkpoint
+from rl_conductor_training.workers.source import ReplyCache, SmallPool
+
+
+class GreedyRuns(Value):
+    """The greedy plan of an adapter for each question, and its score."""
+
+    plans: tuple[Workflow | None, ...]
+    """`None` for an invalid one."""
+    scores: tuple[float, ...]
+    """From the table, or from a run with the workers; 0 for an invalid plan."""
+    in_table: int
 
 
 def last_adapter(folder: Path, method: str) -> Path:
@@ -46,14 +71,67 @@ def evaluate_adapter(adapter: Path, questions: Sequence[TableQuestion], file: Pa
     """Evaluates an adapter, or reads its stored evaluation."""
     if file.exists():
         return read_value(file, Evaluation)
+    model, encoded, reader = load_adapter(adapter, questions, dtype)
+    evaluation = evaluate_policy(model, encoded, reader)
+    assert evaluation is not None
+    write_value(file, evaluation)
+    return evaluation
+
+
+def load_adapter(
+    adapter: Path, questions: Sequence[TableQuestion], dtype: str
+) -> tuple[PeftModel, list[EncodedQuestion], PlanReader]:
+    """Loads an adapter, and encodes the questions for it."""
     prompt, loaded = build_prompt(BASE, roster="anonymous"), load_base_model(BASE, dtype=dtype)
     reader = PlanReader(loaded, loaded.compile_grammar(prompt.space, prompt.settings.form))
     model = PeftModel.from_pretrained(loaded.model, adapter)
     torch.manual_seed(0)
-    evaluation = evaluate_policy(model, encode_questions(questions, prompt, loaded), reader)
-    assert evaluation is not None
-    write_value(file, evaluation)
-    return evaluation
+    return model, encode_questions(questions, prompt, loaded), reader
+
+
+def run_adapter(
+    adapter: Path, questions: Sequence[TableQuestion], task: Task, file: Path, args: argparse.Namespace
+) -> GreedyRuns:
+    """Scores the greedy plans of an adapter, and runs those that are not in the table; or reads the stored scores."""
+    if file.exists():
+        return read_value(file, GreedyRuns)
+    model, encoded, reader = load_adapter(adapter, questions, args.dtype)
+    plans = [
+        plan
+        for start in range(0, len(encoded), BATCH)
+        for plan in reader.greedy_plans(model, encoded[start : start + BATCH])
+    ]
+    known = [question.score(plan) for question, plan in zip(questions, plans, strict=True)]
+    scores = asyncio.run(run_others(plans, known, questions, task, args.cache))
+    runs = GreedyRuns(plans=tuple(plans), scores=tuple(scores), in_table=len(known) - known.count(None))
+    write_value(file, runs)
+    return runs
+
+
+async def run_others(
+    plans: Sequence[Workflow | None],
+    known: Sequence[float | None],
+    questions: Sequence[TableQuestion],
+    task: Task,
+    cache: Path,
+) -> list[float]:
+    """Runs the plans without a known score, and returns the scores of all; an invalid plan scores 0."""
+    replies = ReplyCache(cache)
+    workers = SmallPool().build(replies)
+
+    async def score(plan: Workflow | None, question: TableQuestion, sample: Sample) -> float:
+        if plan is None:
+            return 0.0
+        planner, pool = ScriptedModel("no plan is ever asked for"), order_workers(workers, question)
+        return await run_plan(Conductor(planner, pool, limits=Limits(steps=MAX_STEPS)), plan, sample, task)
+
+    try:
+        return [
+            await score(plan, question, sample) if value is None else value
+            for plan, value, question, sample in zip(plans, known, questions, task.samples, strict=True)
+        ]
+    finally:
+        await replies.aclose()
 
 
 def mean_scores(scores: Sequence[Sequence[float]]) -> list[float]:
@@ -74,6 +152,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--heldout-templates", default="usual", choices=get_args(TemplateSet))
     parser.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", default=["supervised", "raft", "supervised-more", "supervised-all"])
+    parser.add_argument("--cache", type=Path, help="replies of the workers; plans that the table lacks are run with it")
     parser.add_argument("--dtype", default="bfloat16", help="float32 where the processor has no bfloat16 instructions")
     return parser.parse_args()
 
@@ -89,6 +168,23 @@ def evaluate_method(
         found.append(evaluate_adapter(last_adapter(folder, method), questions, file, args.dtype))
         line = f"{method}, training {seed}: greedy {found[-1].greedy:.2f}, sampled {found[-1].expected:.2f}"
         console.print(line, highlight=False)
+    return found
+
+
+def run_method(
+    method: str, questions: Sequence[TableQuestion], task: Task, args: argparse.Namespace, console: Console
+) -> list[GreedyRuns]:
+    """Runs the greedy plans of the adapters of one method, one for each seed."""
+    found: list[GreedyRuns] = []
+    for seed in args.seed:
+        folder = args.out / f"seed-{seed}"
+        file = folder / f"{method}-runs-on-heldout-{args.heldout_seed}.json"
+        found.append(run_adapter(last_adapter(folder, method), questions, task, file, args))
+        runs = found[-1]
+        line = (
+            f"{method}, training {seed}: {sum(runs.scores) / len(runs.scores):.2f} right, {runs.in_table} in the table"
+        )
+        console.print(f"{line}, {runs.plans.count(None)} invalid", highlight=False)
     return found
 
 
@@ -122,6 +218,11 @@ def main() -> None:
     print_comparisons("greedy", greedy, part.groups, console)
     print_comparisons("best of the table", preferred, part.groups, console)
     print_comparisons("sampled", sampled, part.groups, console)
+    if args.cache is not None:
+        for method in args.methods:
+            runs = run_method(method, questions, task, args, console)
+            greedy[method] = mean_scores([run.scores for run in runs])
+        print_comparisons("all greedy plans run", greedy, part.groups, console)
 
 
 if __name__ == "__main__":

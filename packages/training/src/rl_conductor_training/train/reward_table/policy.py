@@ -124,7 +124,9 @@ def evaluate_policy(
         for start in range(0, len(questions), BATCH):
             if is_over():
                 return None
-            decoded += reader.greedy_scores(model, questions[start : start + BATCH])
+            batch = questions[start : start + BATCH]
+            plans = reader.greedy_plans(model, batch)
+            decoded += [question.score(plan) for question, plan in zip(batch, plans, strict=True)]
         for question in questions:
             if is_over():
                 return None
@@ -152,13 +154,13 @@ def evaluate_policy(
 
 @dataclass(frozen=True)
 class PlanReader:
-    """Decodes greedy plans, and looks their scores up in the table."""
+    """Decodes greedy plans."""
 
     loaded: LoadedModel
     grammar: GrammarConstraint | None
 
-    def greedy_scores(self, model: Any, questions: Sequence[EncodedQuestion]) -> list[float | None]:
-        """Returns the score of the greedy plan of each question; `None` for a plan that is not in the table."""
+    def greedy_plans(self, model: Any, questions: Sequence[EncodedQuestion]) -> list[Workflow | None]:
+        """Returns the plan that the model writes for each question by greedy decoding; `None` for an invalid one."""
         tokenizer = self.loaded.tokenizer
         longest = max(len(plan) for question in questions for plan in question.plans)
         config = GenerationConfig(
@@ -167,9 +169,10 @@ class PlanReader:
             eos_token_id=self.loaded.end_tokens,
             pad_token_id=tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         )
-        plans = generate(model, [question.prompt for question in questions], config, self.grammar)
+        with _inference(model):
+            plans = generate(model, [question.prompt for question in questions], config, self.grammar)
         texts = [self.loaded.plan_tokenizer.decode_plan(_without_end(plan, self.loaded.end_tokens)) for plan in plans]
-        return [question.score(question.source.read(text)) for question, text in zip(questions, texts, strict=True)]
+        return [question.source.read(text) for question, text in zip(questions, texts, strict=True)]
 
 
 def _without_end(plan: list[int], end_tokens: Sequence[int]) -> list[int]:

@@ -43,6 +43,10 @@ class TableQuestion(Value):
         """Index of the cheapest right plan; `None` if no plan is right."""
         return next((index for index, plan in enumerate(self.plans) if plan.score == 1), None)
 
+    def score(self, workflow: Workflow | None) -> float | None:
+        """Returns the score of a workflow; `None` if it is not among the plans."""
+        return next((plan.score for plan in self.plans if plan.workflow == workflow), None)
+
     @property
     def has_contrast(self) -> bool:
         """Whether the plans differ in their scores, so that a choice among them can be learned."""
