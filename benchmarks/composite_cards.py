@@ -21,6 +21,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from composite_weights import MAX_STEPS, MAX_TOKENS, build_prompt, complete_part, print_results, train_method
 from rich.console import Console
@@ -31,7 +32,7 @@ from rl_conductor.planning.routing.features import text_features
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample, Task
 from rl_conductor_training.bench.selector_training import train_selector
-from rl_conductor_training.tasks.composite.questions import composite
+from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
 from rl_conductor_training.train.config import read_config
 from rl_conductor_training.train.reward_table.permuted import permute_workers
 from rl_conductor_training.train.reward_table.table import TableQuestion, TableSettings
@@ -168,15 +169,34 @@ def continue_supervised(
     return train_method(data, settings, control, console)
 
 
-def read_training(
-    train: Path, rewards: Path | None, rewards_size: int
-) -> tuple[list[TableQuestion], list[TableQuestion]]:
+def read_training(args: argparse.Namespace) -> tuple[list[TableQuestion], list[TableQuestion]]:
     """Reads the questions that the supervised steps learn from, and those that only the methods learn from."""
-    questions = complete_part(composite("train", size=48, wordings=5).samples, train).questions
-    if rewards is None:
+    questions = complete_part(composite("train", size=48, wordings=5).samples, args.train).questions
+    if args.rewards is None:
         return questions, []
-    unseen = composite("train", size=rewards_size, seed=1, wordings=5, contrasts=True)
-    return questions, complete_part(unseen.samples, rewards).questions
+    is_usual = args.rewards_templates == "usual"
+    unseen = composite(
+        "train",
+        size=args.rewards_size,
+        seed=1,
+        wordings=5 if is_usual else 1,
+        contrasts=is_usual,
+        templates=args.rewards_templates,
+    )
+    return questions, complete_part(unseen.samples, args.rewards).questions
+
+
+def add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments for the tables of training and held-out questions."""
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--rewards", type=Path, help="table that the supervised steps don't learn from")
+    parser.add_argument("--rewards-size", type=int, default=160)
+    parser.add_argument("--rewards-templates", default="usual", choices=get_args(TemplateSet))
+    parser.add_argument("--heldout", type=Path, required=True)
+    parser.add_argument("--heldout-seed", type=int, default=HELDOUT_SEED)
+    parser.add_argument("--heldout-size", type=int, default=36)
+    parser.add_argument("--heldout-templates", default="usual", choices=get_args(TemplateSet))
+    parser.add_argument("--out", type=Path, required=True, help="folder of the trainings")
 
 
 def text(question: TableQuestion) -> str:
@@ -187,13 +207,7 @@ def text(question: TableQuestion) -> str:
 def parse_arguments() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--train", type=Path, required=True)
-    parser.add_argument("--heldout", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--heldout-seed", type=int, default=HELDOUT_SEED)
-    parser.add_argument("--heldout-size", type=int, default=36)
-    parser.add_argument("--rewards", type=Path, help="table that the supervised steps don't learn from")
-    parser.add_argument("--rewards-size", type=int, default=160)
+    add_table_arguments(parser)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--copies", type=int, default=4, help="orders of the workers for each training question")
     parser.add_argument("--methods", nargs="*", default=["supervised", "expectation", "raft"])
@@ -223,10 +237,10 @@ def settings_of(args: argparse.Namespace, name: str) -> TableSettings:
 
 
 def main() -> None:
-    """Trains what is missing and prints the results."""
+    """Trains the missing adapters and prints the results."""
     args, console = parse_arguments(), Console()
-    train, more = read_training(args.train, args.rewards, args.rewards_size)
-    task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed)
+    train, more = read_training(args)
+    task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed, templates=args.heldout_templates)
     heldout = complete_part(task.samples, args.heldout)
     first = TableData(
         permute(train, f"train {args.seed}", args.copies, heldout=False),

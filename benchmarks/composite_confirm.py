@@ -17,10 +17,9 @@ import asyncio
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import get_args
 
 import torch
-from composite_cards import BASE, baselines, order_workers, permute, read_training, run_plan
+from composite_cards import BASE, add_table_arguments, baselines, order_workers, permute, read_training, run_plan
 from composite_weights import MAX_STEPS, build_prompt, complete_part
 from peft import PeftModel
 from rich.console import Console
@@ -30,7 +29,7 @@ from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.types import Value
 from rl_conductor_training.bench.statistics import estimate, mean_difference
-from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
+from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.train.policy.model_loading import load_base_model
 from rl_conductor_training.train.reward_table.policy import (
     BATCH,
@@ -142,14 +141,7 @@ def mean_scores(scores: Sequence[Sequence[float]]) -> list[float]:
 def parse_arguments() -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder of `composite_cards.py`")
-    parser.add_argument("--train", type=Path, required=True, help="for the baselines, like `--rewards`")
-    parser.add_argument("--rewards", type=Path)
-    parser.add_argument("--rewards-size", type=int, default=160)
-    parser.add_argument("--heldout", type=Path, required=True)
-    parser.add_argument("--heldout-seed", type=int, required=True)
-    parser.add_argument("--heldout-size", type=int, default=144)
-    parser.add_argument("--heldout-templates", default="usual", choices=get_args(TemplateSet))
+    add_table_arguments(parser)
     parser.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--methods", nargs="+", default=["supervised", "raft", "supervised-more", "supervised-all"])
     parser.add_argument("--cache", type=Path, help="replies of the workers; plans that the table lacks are run with it")
@@ -200,12 +192,12 @@ def print_comparisons(kind: str, scores: dict[str, list[float]], groups: Sequenc
 
 
 def main() -> None:
-    """Evaluates what is missing and prints the results."""
+    """Runs the missing evaluations and prints the results."""
     args, console = parse_arguments(), Console()
     task = composite("heldout", size=args.heldout_size, seed=args.heldout_seed, templates=args.heldout_templates)
     part = complete_part(task.samples, args.heldout)
     questions = permute(part.questions, "heldout", 1, heldout=True)
-    train, more = read_training(args.train, args.rewards, args.rewards_size)
+    train, more = read_training(args)
     learned = permute([*train, *more], "train 0", copies=4, heldout=False)
     by_number, by_name = (baselines(learned, questions, numbered=numbered) for numbered in (True, False))
     greedy = {**by_number, **by_name, "oracle": [max(plan.score for plan in question.plans) for question in questions]}

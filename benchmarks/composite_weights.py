@@ -155,7 +155,7 @@ def print_results(results: dict[str, list[float]], groups: Sequence[str], consol
 
 
 def main() -> None:
-    """Trains what is missing and prints the results."""
+    """Trains the missing adapters and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--validation", type=Path, required=True)

@@ -78,7 +78,7 @@ class FixedModel:
 
 @dataclass(frozen=True)
 class Growth:
-    """One row: what grows, and how to build a run of a size."""
+    """One row: the size that grows, and how to build a run of it."""
 
     name: str
     sizes: tuple[int, ...]

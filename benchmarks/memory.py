@@ -1,4 +1,4 @@
-"""Measures what workflows in flight cost: memory against bare asyncio tasks with the same text, leaks, collections.
+"""Measures workflows in flight: memory against bare asyncio tasks with the same text, leaks, collections.
 
 Also the memory that a vendor can make a run take whose stream is as large as it may be.
 

@@ -1,4 +1,4 @@
-"""Measures what a second round does to right and wrong first answers, over several trainings.
+"""Measures the effect of a second round on right and wrong first answers, over several trainings.
 
 Run with `uv run python benchmarks/second_rounds.py bench-results/bench-rounds/rows.jsonl`, the results of
 `recipes/bench-rounds.toml`, whose systems are named KIND-SEED and KIND-SEED-recursive. Numbers of a kind are means over

@@ -1,4 +1,4 @@
-"""Measures what an adapter adds to a call: its processor time, compared with the same request on a bare HTTP client.
+"""Measures the processor time that an adapter adds to a call, compared with the same request on a bare HTTP client.
 
 Run with `uv run python benchmarks/vendor_calls.py`. A vendor in a process of its own sends the same reply to every
 request, in the form that the path asks for: 200 tokens, complete or in 200 chunks. Times are medians over interleaved

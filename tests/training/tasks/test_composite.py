@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,7 @@ from rl_conductor import ConfigError
 from rl_conductor.scoring import Sample, Split, split_of
 from rl_conductor_training.tasks.composite.handwritten import handwritten
 from rl_conductor_training.tasks.composite.islands import fact_phrase, islands
-from rl_conductor_training.tasks.composite.new_wordings import NEW_WORDINGS
+from rl_conductor_training.tasks.composite.new_wordings import HELDOUT_WORDINGS, TRAINING_WORDINGS
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.composite.templates import (
     HELDOUT_TEMPLATES,
@@ -19,6 +20,7 @@ from rl_conductor_training.tasks.composite.templates import (
     IN_WORDS_HELDOUT,
     NEW_COMPOSITIONS,
     TRAINING_TEMPLATES,
+    Template,
 )
 from rl_conductor_training.tasks.groups import group_of
 from rl_conductor_training.tasks.retrieval import PassageIndex
@@ -146,7 +148,7 @@ async def test_replies_are_scored_by_form_and_value(domain: str, reply: str, rig
 
 
 def test_templates_are_unique() -> None:
-    templates = (*TRAINING_TEMPLATES, *HELDOUT_TEMPLATES, *NEW_COMPOSITIONS, *NEW_WORDINGS)
+    templates = (*TRAINING_TEMPLATES, *HELDOUT_TEMPLATES, *NEW_COMPOSITIONS, *TRAINING_WORDINGS, *HELDOUT_WORDINGS)
     assert len(set(templates)) == len(templates)
 
 
@@ -163,18 +165,29 @@ def test_new_compositions_have_sequences_of_skills_or_pairs_that_training_does_n
         composite("train", templates="new_compositions")
 
 
-def test_each_template_of_the_new_wordings_has_a_request_of_its_own_and_a_result_below_100() -> None:
-    task = composite("heldout", size=144, templates="new_wordings")
+@pytest.mark.parametrize("split", SPLITS)
+def test_each_template_of_the_new_wordings_has_a_request_of_its_own_and_a_result_below_100(split: Split) -> None:
+    task = composite(split, size=144, templates="new_wordings")
     assert len({group_of(sample) for sample in task.samples}) == 48
-    usual = composite("heldout", size=12)
+    usual = composite(split, size=12)
     assert [sample.domain for sample in task.samples[:12]] == [sample.domain for sample in usual.samples]
-    requests = {sample.question[:20] for sample in task.samples}
-    assert not requests & {sample.question[:20] for sample in composite(size=60, wordings=5).samples}
+    requests = {sample.question[:40] for sample in task.samples}
+    assert not requests & {sample.question[:40] for sample in composite(size=60, wordings=5).samples}
     for sample in task.samples:
-        assert {split_of(name) for name in names_in(sample)} <= {"heldout"}
+        assert {split_of(name) for name in names_in(sample)} <= {split}
         assert bool(names_in(sample)) == ("lookup" in sample.domain)
         assert "{" not in sample.question
         assert "compute" not in sample.domain or "write" in sample.domain or 0 <= int(sample.answer) < 100
+
+
+def test_the_voices_of_training_share_no_request_or_calculation_with_the_heldout_ones() -> None:
+    def texts(templates: Iterable[Template]) -> set[str]:
+        phrases = [template.phrases for template in templates]
+        formulas = [template.formula.wordings for template in templates if template.formula is not None]
+        requests = [(*own.facts, *own.numbers, *own.figures, *own.words) for own in phrases]
+        return set(chain.from_iterable([*requests, *formulas]))
+
+    assert not texts(TRAINING_WORDINGS) & texts(HELDOUT_WORDINGS)
 
 
 def test_unknown_templates_are_refused_by_name() -> None:

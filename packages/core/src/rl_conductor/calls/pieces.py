@@ -25,7 +25,7 @@ class PieceMerger:
             self.end()
 
     def end(self) -> None:
-        """Passes on what waits."""
+        """Passes on the waiting pieces."""
         if self._waiting:
             text, self._waiting = self._waiting, ""
             self._passed_on += 1

@@ -26,7 +26,7 @@ class Provider:
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Self:
-        """Returns what the models of an endpoint need."""
+        """Returns the requirements of an endpoint's models."""
         without_key = endpoint.identity or ("" if endpoint.hosts else NO_KEY)
         return cls(endpoint.extra, endpoint.libraries, endpoint.key_variables, without_key)
 

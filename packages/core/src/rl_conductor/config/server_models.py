@@ -60,7 +60,7 @@ def _names(body: bytes) -> list[str]:
 
 
 def _about_status(status: int) -> str:
-    """Says what to check for a status of an error."""
+    """Returns the advice for an error with this status."""
     if status in (401, 403):
         return "set OPENAI_API_KEY to a key of this server"
     return "an address often ends in '/v1'" if status == 404 else "try again later"

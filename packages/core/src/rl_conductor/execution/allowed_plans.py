@@ -1,4 +1,4 @@
-"""`AllowedPlans`: the plans that the policy, the limits and the request of a run allow, and what forbids the others."""
+"""`AllowedPlans`: the plans that the policy, limits and request of a run allow, and the reasons against the others."""
 
 from __future__ import annotations
 

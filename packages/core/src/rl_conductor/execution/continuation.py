@@ -11,7 +11,7 @@ from rl_conductor.types.messages import notes_to_results
 
 
 def digest_subject(request: Request) -> str:
-    """Computes the SHA-256 of what a request is about: its system messages and its last user message, without notes."""
+    """Computes the SHA-256 of a request's system messages and last user message, without notes."""
     notes = notes_to_results(request.messages)
     turns = (turn for index, turn in enumerate(request.messages) if index not in notes)
     system_texts = [turn.text for turn in turns if turn.role == "system"]

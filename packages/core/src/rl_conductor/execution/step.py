@@ -77,7 +77,7 @@ class StepRun:
         return self._finish(reply, started)
 
     def _continuation(self, prompt: str) -> Continuation:
-        """Returns what the worker needs to go on after its tool calls, to which the caller adds the results."""
+        """Returns the state with which the worker goes on after its tool calls, when the caller has their results."""
         continued, worker = self.round.continued, self.step.worker
         if continued is not None:
             prompt_as_sent, subject = continued.prompt, continued.subject

@@ -13,7 +13,7 @@ from rl_conductor.types import Card, Message, Request, TextPart
 
 @dataclass(kw_only=True, eq=False)
 class ModerationGuardrail(Guardrail):
-    """Sends texts and images to OpenAI's `/v1/moderations`, or a compatible one, and refuses what it flags."""
+    """Sends texts and images to OpenAI's `/v1/moderations`, or a compatible one, and refuses content that it flags."""
 
     name: str = "moderation"
     stages: Stages = ("input", "answer")

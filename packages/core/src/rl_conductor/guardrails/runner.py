@@ -164,7 +164,7 @@ class GuardrailRunner:
 
 
 def _without_texts(call: Call) -> Call:
-    """Removes texts, which may quote what a guardrail keeps out of the trace."""
+    """Removes texts, which may quote content that a guardrail keeps out of the trace."""
     completion = call.completion
     if completion is not None:
         completion = completion.model_copy(update={"message": Message.assistant()})

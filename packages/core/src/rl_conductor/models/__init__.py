@@ -74,7 +74,7 @@ def model(name: str, **options: Any) -> Model:
 
 
 def expected_providers(name: str) -> str:
-    """Says what to write instead of a name with an unknown provider."""
+    """Returns the advice for a name with an unknown provider: the providers, and perhaps a similar one."""
     provider, colon, rest = name.partition(":")
     names = sorted(providers())
     similar = get_close_matches(provider, names, 1, 0.8) if colon else []

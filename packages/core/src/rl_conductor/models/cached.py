@@ -146,7 +146,7 @@ class CachedModel(WrapperModel):
 
 
 def stored_usage(path: str | Path) -> Usage:
-    """Returns the usage of all replies in a cache: what was really spent on them. A missing file contains none."""
+    """Returns the usage that was really spent on all replies in a cache. A missing file contains none."""
     if not Path(path).is_file():
         return Usage()
     with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:

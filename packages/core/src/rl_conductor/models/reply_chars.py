@@ -1,4 +1,4 @@
-"""Limits what is collected of one reply, so that a model that never ends can't exhaust the memory.
+"""Limits the characters that are collected of one reply, so that a model that never ends can't exhaust the memory.
 
 The limit is `limits.reply_chars`. `http.reply_limit` limits the bytes of a vendor's stream, most of which are not text.
 """

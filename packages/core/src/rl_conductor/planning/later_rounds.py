@@ -1,4 +1,4 @@
-"""The second and later planning rounds (the paper's recursion): what the planner is shown, and the plan space."""
+"""The second and later planning rounds (the paper's recursion): the planner's prompt, and the plan space."""
 
 from __future__ import annotations
 

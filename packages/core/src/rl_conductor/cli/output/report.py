@@ -55,7 +55,7 @@ def _rounds(run: Trace | NestedRun) -> Iterator[RenderableType]:
 
 
 def _steps(round_: Round) -> Iterator[RenderableType]:
-    """Renders the steps of a round, and below them what happened inside of their calls, indented."""
+    """Renders the steps of a round, and indented below them the runs inside of their calls."""
     if round_.workflow is None:
         return
     yield table(round_.workflow, [step_row(result) for result in round_.results])

@@ -1,4 +1,4 @@
-"""`HTTPModel`: what the adapters of vendors' HTTP APIs have in common: credentials, connections, deadlines and errors.
+"""`HTTPModel`, the base of adapters of vendors' HTTP APIs: credentials, connections, deadlines and errors.
 
 A subclass adds the protocol: the body of a request, how it is sent, and the reply that is built from the response.
 """
@@ -107,7 +107,7 @@ class HTTPModel(ABC):
 
     @abstractmethod
     def _body(self, request: Request) -> Any:
-        """Converts a request. Raises `BadRequestError` for what the API lacks."""
+        """Converts a request. Raises `BadRequestError` for features that the API lacks."""
 
     @abstractmethod
     async def _post(self, body: Any, request: Request) -> object:
@@ -157,7 +157,7 @@ class HTTPModel(ABC):
             raise BadResponseError(message, model=self.name)
 
     def _address(self) -> str:
-        """Returns the address, for errors about what came from there."""
+        """Returns the address, for errors about replies from there."""
         return redact_url(self._credentials.base_url)
 
 

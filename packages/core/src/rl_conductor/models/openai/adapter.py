@@ -196,7 +196,7 @@ class OpenAIModel(HTTPModel):
         return refusal(body, model=self.name, status=status, retry_after=retry_after)
 
     def _address(self) -> str:
-        """Returns the address, and what it may lack."""
+        """Returns the address, and the features that it may lack."""
         where = super()._address()
         return where if re.search(r"/v\d", where) else f"{where} (base_url often ends in '/v1')"
 

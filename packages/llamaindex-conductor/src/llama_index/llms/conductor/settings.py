@@ -104,7 +104,7 @@ class ConductorSettings(FunctionCallingLLM):
         return copy
 
     def _build_core(self, changed_fields: AbstractSet[str]) -> None:
-        """Builds what depends on the changed fields."""
+        """Rebuilds the parts that depend on the changed fields."""
         if changed_fields & POOL_FIELDS:
             self._selected = select_pool(
                 None if self.workers is None else pool_of(self.workers),

@@ -17,7 +17,7 @@ Keywords = dict[str, Any] | None
 
 
 class StructuredOutputLLM(ConductorSettings):
-    """Overrides what LlamaIndex's `structured_predict` and its variants call."""
+    """Overrides the methods that LlamaIndex's `structured_predict` and its variants call."""
 
     def _with_response_format(self, output_cls: type[BaseModel], keywords: Keywords) -> dict[str, Any]:
         capabilities = [worker.model.capabilities for worker in self._final_workers()]

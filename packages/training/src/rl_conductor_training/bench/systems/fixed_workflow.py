@@ -1,4 +1,4 @@
-"""The best fixed workflow and hand-written rules: what an engineer writes in an hour, without any learning."""
+"""The best fixed workflow and hand-written rules, as an engineer writes them in an hour, without any learning."""
 
 from __future__ import annotations
 

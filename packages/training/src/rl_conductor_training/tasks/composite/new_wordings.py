@@ -1,4 +1,4 @@
-"""48 held-out templates in four voices, each with a request or calculation of its own.
+"""Templates in four voices for training and in four others for the held-out split, with calculations of their own.
 
 The usual held-out split has 12 templates, and the variance between them limits what a comparison can show there.
 """
@@ -6,27 +6,37 @@ The usual held-out split has 12 templates, and the variance between them limits 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 
 from rl_conductor_training.tasks.composite.templates import (
     HELDOUT_TEMPLATES,
-    Formula,
+    TRAINING_TEMPLATES,
     Phrases,
     Template,
     Wordings,
 )
-from rl_conductor_training.tasks.composite.voices import editor, harbour_clerk, student, teacher
+from rl_conductor_training.tasks.composite.voices import (
+    accountant,
+    editor,
+    engineer,
+    harbour_clerk,
+    quizmaster,
+    student,
+    teacher,
+    traveller,
+)
 
 
-def _templates_of_voice(phrases: Phrases, formulas: tuple[Formula, ...]) -> Iterator[Template]:
-    """Words the skills of the usual held-out templates anew, half of them about towns and half about ships."""
-    unused = iter(formulas)
-    for number, usual in enumerate(HELDOUT_TEMPLATES):
+def _templates_of_voice(voice: ModuleType, templates: tuple[Template, ...]) -> Iterator[Template]:
+    """Words the skills of the usual templates anew, half of them about towns and half about ships."""
+    unused = iter(voice.FORMULAS)
+    for number, usual in enumerate(templates):
         yield Template(
             usual.skills,
             formula=usual.formula and next(unused),
             kind=("town", "ship")[number % 2],
             related=usual.related,
-            phrases=_choose_phrases(phrases, number),
+            phrases=_choose_phrases(voice.PHRASES, number),
         )
 
 
@@ -46,8 +56,11 @@ def _choose_phrases(phrases: Phrases, number: int) -> Phrases:
     )
 
 
-NEW_WORDINGS = tuple(
-    template
-    for voice in (harbour_clerk, student, teacher, editor)
-    for template in _templates_of_voice(voice.PHRASES, voice.FORMULAS)
+TRAINING_WORDINGS, HELDOUT_WORDINGS = (
+    tuple(template for voice in voices for template in _templates_of_voice(voice, templates))
+    for voices, templates in (
+        ((traveller, accountant, quizmaster, engineer), TRAINING_TEMPLATES),
+        ((harbour_clerk, student, teacher, editor), HELDOUT_TEMPLATES),
+    )
 )
+"""48 templates each, which share the skills of the usual ones."""

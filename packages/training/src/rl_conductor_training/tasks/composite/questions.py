@@ -18,7 +18,7 @@ from typing import Literal
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import SHARES, Sample, Score, Split, Task, compared, split_of
 from rl_conductor_training.tasks.composite.islands import FACTS, Entity, fact_phrase, islands
-from rl_conductor_training.tasks.composite.new_wordings import NEW_WORDINGS
+from rl_conductor_training.tasks.composite.new_wordings import HELDOUT_WORDINGS, TRAINING_WORDINGS
 from rl_conductor_training.tasks.composite.templates import (
     HELDOUT_TEMPLATES,
     LOOK,
@@ -68,12 +68,13 @@ def composite(
         depths: depths to include.
         wordings: maximum number of wordings of each text; the held-out split has one.
         contrasts: ask everything twice, for figures and for words: contrast sets that differ in the last sentence.
-        templates: `usual`, or in the held-out split only: `new_compositions` for sequences of skills that training does
-            not contain, `new_wordings` for 48 templates in four voices, written without the others in view.
+        templates: `usual`; `new_wordings` for 48 templates in four voices, of which the held-out split has others, all
+            written without the others in view; or in the held-out split only, `new_compositions` for sequences of
+            skills that training does not contain.
 
     Raises:
         ConfigError: the split or templates do not exist, no template has any of these depths, `wordings` is below 1, or
-            other templates than the usual ones are asked for in another split.
+            new compositions are asked for in another split.
     """
     if split not in SHARES:
         raise ConfigError(f"no split {split!r}: write one of {', '.join(SHARES)}")
@@ -101,11 +102,13 @@ def _templates_of(split: Split, templates: TemplateSet) -> tuple[Template, ...]:
         raise ConfigError(f"no templates {templates!r}: write one of {', '.join(ID_SUFFIXES)}")
     if templates == "usual":
         return HELDOUT_TEMPLATES if split == "heldout" else TRAINING_TEMPLATES
+    if templates == "new_wordings":
+        return HELDOUT_WORDINGS if split == "heldout" else TRAINING_WORDINGS
     if split != "heldout":
         raise ConfigError(
             f"templates {templates!r} need the split heldout, not {split}: training must not contain them"
         )
-    return NEW_COMPOSITIONS if templates == "new_compositions" else NEW_WORDINGS
+    return NEW_COMPOSITIONS
 
 
 def _contrast_sets(templates: Sequence[Template], *, contrasts: bool) -> list[tuple[Template, ...]]:

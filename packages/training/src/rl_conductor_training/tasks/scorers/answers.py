@@ -108,7 +108,7 @@ def extract_choice(text: str, letters: str) -> str | None:
 
 
 def _remove_latex(text: str) -> str:
-    r"""Removes what only sets a letter in LaTeX: dollar signs, `\(` and `\)`, and commands such as `\text{...}`."""
+    r"""Removes LaTeX's markup of letters: dollar signs, `\(` and `\)`, and commands such as `\text{...}`."""
     return _LATEX_FONT.sub(r"\1", _LATEX_DELIMITER.sub("", text))
 
 

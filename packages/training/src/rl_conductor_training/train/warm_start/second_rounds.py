@@ -133,7 +133,7 @@ class _Runner:
 
 
 def endings(workflow: Workflow) -> list[Workflow]:
-    """Returns the last steps of a workflow, the shortest ending first; what they read of the others, they recall."""
+    """Returns the last steps of a workflow, the shortest ending first; replies of the other steps are recalled."""
     return [_ending(workflow.steps, start) for start in range(len(workflow.steps) - 1, -1, -1)]
 
 
