@@ -23,12 +23,10 @@ from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.anthropic_messages.adapter import Messages
 from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
-from rl_conductor_server.api.cors import ApiCors
 from rl_conductor_server.api.openai_chat.adapter import ChatCompletions
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.openai_responses.adapter import Responses
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
-from rl_conductor_server.api.request_guard import RequestGuard
 from rl_conductor_server.batches.processor import BatchProcessor
 from rl_conductor_server.catalog import catalog_of
 from rl_conductor_server.endpoints import (
@@ -52,6 +50,8 @@ from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.request_validation.errors import invalid_parameter
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings, WebEntry
+from rl_conductor_server.transport.cors import ApiCors
+from rl_conductor_server.transport.request_guard import RequestGuard
 from rl_conductor_server.web.pages import router as pages
 from rl_conductor_server.web.routing import error_page, wants_page
 

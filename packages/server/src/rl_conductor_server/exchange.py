@@ -12,22 +12,24 @@ from starlette.responses import JSONResponse, Response
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
-from rl_conductor_server.api.body import read_idempotency_key, read_json, run_until_disconnect, wants_cached
-from rl_conductor_server.api.body_limits import check_counts
 from rl_conductor_server.api.frames import encode_frames, wait_started
-from rl_conductor_server.api.headers import http_headers, response_header
+from rl_conductor_server.api.response_headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
-from rl_conductor_server.api.streams import EventStream
 from rl_conductor_server.api.threads import run_by_size
-from rl_conductor_server.api.tool_results import check_tool_results
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.request_validation.counts import check_counts
+from rl_conductor_server.request_validation.tool_results import check_tool_results
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import AdmittedRequest, admit
 from rl_conductor_server.service import Service
+from rl_conductor_server.transport.body import read_json
+from rl_conductor_server.transport.disconnect import run_until_disconnect
+from rl_conductor_server.transport.request_headers import read_idempotency_key, wants_cached
+from rl_conductor_server.transport.streams import EventStream
 
 
 async def answer(service: Service, http: Request, adapter: ApiAdapter) -> Response:

@@ -11,10 +11,10 @@ from ipaddress import ip_address
 from uvicorn import Config, Server
 
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.api.http_protocol import LimitingProtocol
 from rl_conductor_server.app import service_app
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
+from rl_conductor_server.transport.http_protocol import LimitingProtocol
 
 try:
     import uvloop

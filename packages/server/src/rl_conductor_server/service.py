@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from rl_conductor_server.api.body_limits import BodyBudget
-from rl_conductor_server.api.streams import StreamLimit
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKeys, check_names
 from rl_conductor_server.catalog import ModelCatalog
@@ -25,6 +23,8 @@ from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Store, StoreUnreachableError
+from rl_conductor_server.transport.body_budget import BodyBudget
+from rl_conductor_server.transport.streams import StreamLimit
 
 if TYPE_CHECKING:
     from rl_conductor_server.auth.oidc import OidcClient

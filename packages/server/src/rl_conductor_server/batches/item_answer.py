@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_conductor_server.api.adapter import ApiAdapter
-from rl_conductor_server.api.headers import response_header
+from rl_conductor_server.api.response_headers import response_header
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.exchange import Exchange

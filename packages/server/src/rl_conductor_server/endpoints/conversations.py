@@ -13,8 +13,6 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from rl_conductor_server.api.body import read_json
-from rl_conductor_server.api.body_limits import check_counts
 from rl_conductor_server.api.openai_responses.errors import conversation_locked, conversation_not_found
 from rl_conductor_server.api.openai_responses.history import check_storage
 from rl_conductor_server.api.openai_responses.items import input_item
@@ -26,9 +24,11 @@ from rl_conductor_server.endpoints.large_json import json_response
 from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import Metadata
+from rl_conductor_server.request_validation.counts import check_counts
 from rl_conductor_server.request_validation.parsing import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import Conversation
+from rl_conductor_server.transport.body import read_json
 
 PAGE_BYTES = 2**20
 """Size of a page above which it has fewer items than the client asked for, but one at least."""

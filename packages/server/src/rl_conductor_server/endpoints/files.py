@@ -13,14 +13,14 @@ from fastapi.responses import Response
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from rl_conductor_server.api.body import check_content_length, media_type, too_large
-from rl_conductor_server.api.streams import TimedStream
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import FilePurpose, Quota, StoredFile
+from rl_conductor_server.transport.body import check_content_length, media_type, too_large
+from rl_conductor_server.transport.streams import TimedStream
 
 router = APIRouter(prefix="/v1/files")
 

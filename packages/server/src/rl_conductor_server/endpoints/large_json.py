@@ -8,9 +8,9 @@ from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 
-from rl_conductor_server.api.streams import TimedStream
 from rl_conductor_server.api.threads import MAX_INLINE_BYTES, run_by_size
 from rl_conductor_server.service import Service
+from rl_conductor_server.transport.streams import TimedStream
 
 PIECE_BYTES = 2**16
 """Size of the pieces in which a large value is sent."""

@@ -14,7 +14,6 @@ from rl_conductor_server.api.openai_responses.ids import run_of_response
 from rl_conductor_server.api.openai_responses.items import input_items
 from rl_conductor_server.api.openai_responses.resumption import resume_stream
 from rl_conductor_server.api.openai_responses.stored import response_body
-from rl_conductor_server.api.streams import EventStream
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.endpoints.large_json import json_response
@@ -22,6 +21,7 @@ from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow, StoredResponse
+from rl_conductor_server.transport.streams import EventStream
 
 router = APIRouter(prefix="/v1/responses")
 

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from fastapi import Request
 
-from rl_conductor_server.api.body import read_json
 from rl_conductor_server.request_validation.parsing import Body, parse_body
 from rl_conductor_server.service import Service
+from rl_conductor_server.transport.body import read_json
 
 B = TypeVar("B", bound=Body)
 

@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import Depends
 from starlette.requests import Request
 
-from rl_conductor_server.api.body import media_type, read_body
 from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
+from rl_conductor_server.transport.body import media_type, read_body
 
 MAX_BYTES = 64 * 2**10
 MAX_FIELDS = 16

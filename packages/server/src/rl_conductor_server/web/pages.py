@@ -17,7 +17,6 @@ from rl_conductor.errors import RunError
 from rl_conductor.types import total
 from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.api.frames import wait_started
-from rl_conductor_server.api.streams import EventStream
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import RunId
 from rl_conductor_server.endpoints.feedback import check_run, store_feedback
@@ -27,6 +26,7 @@ from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.service import DAY, HOUR
 from rl_conductor_server.store import FeedbackFilter, Search
 from rl_conductor_server.store.models import SpendingGroup, Status
+from rl_conductor_server.transport.streams import EventStream
 from rl_conductor_server.web.charts import Chart, Measure
 from rl_conductor_server.web.comparison import compare_runs
 from rl_conductor_server.web.feed import change_events

@@ -1,19 +1,13 @@
-"""Reads request bodies with limits of size and time, and cancels work when the client disconnects."""
+"""Reads request bodies with limits of size and time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive
+from starlette.requests import Request
 
 from rl_conductor_server.errors import ApiError
-
-T = TypeVar("T")
-
-MAX_KEY_CHARS = 255
 
 
 async def read_json(
@@ -74,45 +68,3 @@ async def _read_chunks(http: Request, max_bytes: int, on_chunk: Callable[[int], 
 def too_large(max_bytes: int) -> ApiError:
     """Creates the error for a body of more than `max_bytes`."""
     return ApiError(f"the body is larger than {max_bytes:,} bytes", status=413, code="too_large")
-
-
-def read_idempotency_key(http: Request) -> str | None:
-    """Returns the header `Idempotency-Key`.
-
-    Raises:
-        ApiError: it is longer than the store's column.
-    """
-    key = http.headers.get("idempotency-key") or None
-    if key is not None and len(key) > MAX_KEY_CHARS:
-        raise ApiError(f"Idempotency-Key is longer than {MAX_KEY_CHARS} characters", status=400, code="invalid_value")
-    return key
-
-
-def wants_cached(http: Request) -> bool:
-    """Returns `False` if the header `Cache-Control` asks for a new answer."""
-    directives = {part.strip().lower() for part in http.headers.get("cache-control", "").split(",")}
-    return not directives & {"no-cache", "no-store", "max-age=0"}
-
-
-async def run_until_disconnect(receive: Receive, work: Awaitable[T]) -> T:
-    """Returns the result of `work`, or cancels it when the client disconnects.
-
-    Raises:
-        ClientDisconnect: the client has disconnected.
-    """
-    disconnect = asyncio.create_task(_wait_for_disconnect(receive))
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({disconnect, task}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        for pending in (disconnect, task):
-            pending.cancel()
-        await asyncio.gather(disconnect, task, return_exceptions=True)
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -10,8 +10,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_conductor_server.api.cors import is_api
 from rl_conductor_server.errors import ApiError, openai_error_body
+from rl_conductor_server.transport.cors import is_api
 
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
 """The only accepted `Host` headers while no API key is needed: a website could reach the server by DNS rebinding."""

@@ -1,0 +1,1 @@
+"""HTTP itself, below the vendors' APIs: reads bodies and headers, limits their memory, and paces streams."""

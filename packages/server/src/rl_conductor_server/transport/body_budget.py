@@ -1,0 +1,72 @@
+"""Limits the memory that all requests take together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rl_conductor_server.errors import ApiError
+
+KEY_SHARE = 2 / 3
+"""The part of the memory for requests that one API key may take if there are others."""
+SHORT_BYTES = 64 * 2**10
+"""Size up to which a key may have one request whatever those of other keys take."""
+RETRY_AFTER = 2.0
+"""Seconds after which a request may be repeated that found no room."""
+
+
+class BodyBudget:
+    """The size of all request bodies in progress, of which each API key may take a part."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._by_key = Counter[str]()
+
+    @property
+    def reserved(self) -> int:
+        """The size of all requests in progress."""
+        return self._by_key.total()
+
+    def key_limit(self, *, is_shared: bool) -> int:
+        """Returns the size that the requests of one key may take together, whether or not there are others."""
+        return int(self._max_bytes * KEY_SHARE) if is_shared else self._max_bytes
+
+    @contextmanager
+    def reserve(self, size: int, *, key: str, is_shared: bool = False) -> Iterator[Callable[[int], None]]:
+        """Reserves room for a body of `size` bytes for the duration of the block.
+
+        A single body always has room, and so has a short one of a key that has no other: two keys that take everything
+        do not lock the others out.
+
+        Args:
+            size: what is reserved at first; the block gets a function that reserves more.
+            key: the name of the API key.
+            is_shared: limits the key to `KEY_SHARE`, because there are others.
+
+        Raises:
+            ApiError: the requests in progress leave too little room.
+        """
+        mine = 0
+
+        def add(more: int) -> None:
+            nonlocal mine
+            if self._by_key[key] > mine or mine + more > SHORT_BYTES:
+                _check_room(self.reserved, more, self._max_bytes, mine=mine)
+                _check_room(self._by_key[key], more, self.key_limit(is_shared=is_shared), mine=mine)
+            self._by_key[key] += more
+            mine += more
+
+        try:
+            add(size)
+            yield add
+        finally:
+            self._by_key[key] -= mine
+            if not self._by_key[key]:
+                del self._by_key[key]
+
+
+def _check_room(reserved: int, more: int, limit: int, *, mine: int) -> None:
+    if reserved > mine and reserved + more > limit:
+        message = f"requests in progress take {reserved:,} of {limit:,} bytes; try again later"
+        raise ApiError(message, status=503, code="busy", retry_after=RETRY_AFTER)
