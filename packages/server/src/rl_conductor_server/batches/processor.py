@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.openai_chat.adapter import ChatCompletions
 from rl_conductor_server.api.openai_responses.adapter import Responses
-from rl_conductor_server.api.openai_responses.errors import LOCKED
+from rl_conductor_server.api.openai_responses.state.errors import LOCKED
 from rl_conductor_server.batches.item_answer import answer_item
 from rl_conductor_server.errors import to_api_error
 from rl_conductor_server.logs import log_failures

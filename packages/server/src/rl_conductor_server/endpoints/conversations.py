@@ -13,10 +13,10 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from rl_conductor_server.api.openai_responses.errors import conversation_locked, conversation_not_found
-from rl_conductor_server.api.openai_responses.history import check_storage
 from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
+from rl_conductor_server.api.openai_responses.state.errors import conversation_locked, conversation_not_found
+from rl_conductor_server.api.openai_responses.state.history import check_storage
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body

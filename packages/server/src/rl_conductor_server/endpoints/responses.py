@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from rl_conductor_server.api.openai_responses.errors import response_not_found
 from rl_conductor_server.api.openai_responses.ids import run_of_response
 from rl_conductor_server.api.openai_responses.items import input_items
-from rl_conductor_server.api.openai_responses.resumption import resume_stream
-from rl_conductor_server.api.openai_responses.stored import response_body
+from rl_conductor_server.api.openai_responses.state.errors import response_not_found
+from rl_conductor_server.api.openai_responses.state.resumption import resume_stream
+from rl_conductor_server.api.openai_responses.state.stored_body import response_body
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.endpoints.large_json import json_response

@@ -1,1 +1,1 @@
-"""OpenAI's Responses API: its request schema and its endpoint."""
+"""OpenAI's Responses API: its requests, responses and streams, and their state between requests."""

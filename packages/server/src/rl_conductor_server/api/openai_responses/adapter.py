@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder
-from rl_conductor_server.api.openai_responses.history import add_history, end_turn
-from rl_conductor_server.api.openai_responses.recording import record
-from rl_conductor_server.api.openai_responses.references import resolve_references
 from rl_conductor_server.api.openai_responses.response import answered_body, unanswered_body
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.api.openai_responses.state.history import add_history, end_turn
+from rl_conductor_server.api.openai_responses.state.recording import record
+from rl_conductor_server.api.openai_responses.state.references import resolve_references
 from rl_conductor_server.api.openai_responses.stream import ResponseStream
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, openai_error_body

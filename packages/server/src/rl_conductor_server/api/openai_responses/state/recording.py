@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.api.openai_responses.history import end_turn
 from rl_conductor_server.api.openai_responses.items import input_items, output_items
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
-from rl_conductor_server.api.openai_responses.stream_log import StreamLog
+from rl_conductor_server.api.openai_responses.state.history import end_turn
+from rl_conductor_server.api.openai_responses.state.stream_log import StreamLog
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.protocol import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle

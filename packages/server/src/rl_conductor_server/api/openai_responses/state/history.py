@@ -10,7 +10,10 @@ from itertools import accumulate
 
 from rl_conductor.types import Message, Request
 from rl_conductor_server.api.adapter import HistoryContext
-from rl_conductor_server.api.openai_responses.errors import (
+from rl_conductor_server.api.openai_responses.ids import response_id
+from rl_conductor_server.api.openai_responses.items import StoredInput, output_items
+from rl_conductor_server.api.openai_responses.schema import merge_turns, to_messages
+from rl_conductor_server.api.openai_responses.state.errors import (
     CONVERSATION,
     PREVIOUS,
     conversation_locked,
@@ -18,9 +21,6 @@ from rl_conductor_server.api.openai_responses.errors import (
     previous_not_found,
     too_many_parts,
 )
-from rl_conductor_server.api.openai_responses.ids import response_id
-from rl_conductor_server.api.openai_responses.items import StoredInput, output_items
-from rl_conductor_server.api.openai_responses.schema import merge_turns, to_messages
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import ParsedRequest, ResponseState

@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rl_conductor_server.api.adapter import HistoryContext
-from rl_conductor_server.api.openai_responses.errors import too_many_parts
-from rl_conductor_server.api.openai_responses.history import count_parts
 from rl_conductor_server.api.openai_responses.ids import run_of_item
 from rl_conductor_server.api.openai_responses.items import input_items
 from rl_conductor_server.api.openai_responses.schema import Item, ItemReference, ResponsesBody
+from rl_conductor_server.api.openai_responses.state.errors import too_many_parts
+from rl_conductor_server.api.openai_responses.state.history import count_parts
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import ParsedRequest

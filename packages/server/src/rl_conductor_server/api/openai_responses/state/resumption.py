@@ -14,7 +14,7 @@ from contextlib import aclosing, suppress
 from rl_conductor_server.api.adapter import ResponseHeader
 from rl_conductor_server.api.frames import encode_frames
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
-from rl_conductor_server.api.openai_responses.stored import response_body
+from rl_conductor_server.api.openai_responses.state.stored_body import response_body
 from rl_conductor_server.api.openai_responses.stream import ResponseStream
 from rl_conductor_server.api.sse import HEARTBEAT, HEARTBEAT_SECONDS
 from rl_conductor_server.errors import to_api_error
