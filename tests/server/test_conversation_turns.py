@@ -13,7 +13,7 @@ import pytest
 from core.runs import SOON, Gated
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.store import Store
-from rl_conductor_server.store.runs.conversations import Conversation
+from rl_conductor_server.store.responses.conversations import Conversation
 from server.chat_requests import gate
 from server.conftest import Serve, until
 

@@ -19,8 +19,8 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price
 from rl_conductor_server.store import NewRun, Spending, Store
 from rl_conductor_server.store.models import SpendingGroup
-from rl_conductor_server.store.runs.daily_usage import mark_day, store_day
 from rl_conductor_server.store.tables import DAY, daily_usage, runs, summed_days
+from rl_conductor_server.store.usage.daily_usage import mark_day, store_day
 from server.conftest import ONE_STEP, Serve
 
 TODAY = 30

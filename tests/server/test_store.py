@@ -30,8 +30,8 @@ from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.batches.models import NewItem
 from rl_conductor_server.store.database import open_database
 from rl_conductor_server.store.models import SpendingGroup
+from rl_conductor_server.store.responses.conversations import Conversation
 from rl_conductor_server.store.runs import retention
-from rl_conductor_server.store.runs.conversations import Conversation
 from rl_conductor_server.store.tables import metadata
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
@@ -244,7 +244,7 @@ async def test_pruning_leaves_room_for_other_writes_between_its_transactions(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "DELETE_BATCH_SIZE", 2)
-    monkeypatch.setattr("rl_conductor_server.store.runs.conversations.DELETE_BATCH_SIZE", 2)
+    monkeypatch.setattr("rl_conductor_server.store.responses.conversations.DELETE_BATCH_SIZE", 2)
     items = [NewItem(line=line, custom_id=str(line), body="{}") for line in range(5)]
     batch = StoredBatch(id="batch_1", key="red", endpoint="/", input_file="file-1", created=1, expires=2, ended=3)
     await store.batches.add(batch, items, BatchLimits(9, 9, 999))

@@ -29,10 +29,10 @@ from rl_conductor_server.store.models import (
     Spending,
     Status,
 )
-from rl_conductor_server.store.runs.conversations import Conversation
+from rl_conductor_server.store.responses.conversations import Conversation
+from rl_conductor_server.store.responses.responses import StoredResponse, StreamPiece
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
-from rl_conductor_server.store.runs.responses import StoredResponse, StreamPiece
 from rl_conductor_server.store.runs.run_writer import REDACTED_ERROR
 from rl_conductor_server.store.store import Store
 from rl_conductor_server.store.tables import PLAN_POSITION

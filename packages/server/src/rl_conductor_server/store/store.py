@@ -33,15 +33,14 @@ from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPer
 from rl_conductor_server.store.keys.sign_ins import SignIns
 from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Session, Status
 from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.responses.conversations import ConversationStore
+from rl_conductor_server.store.responses.responses import ResponseStore
 from rl_conductor_server.store.runs.audit_records import read_records
 from rl_conductor_server.store.runs.cache import ResponseCache
-from rl_conductor_server.store.runs.conversations import ConversationStore
-from rl_conductor_server.store.runs.daily_usage import delete_days
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
 from rl_conductor_server.store.runs.queries import select_steps, select_usage, select_workers
-from rl_conductor_server.store.runs.responses import ResponseStore
 from rl_conductor_server.store.runs.retention import delete_old_runs, delete_some
 from rl_conductor_server.store.runs.run_writer import (
     NOTHING,
@@ -56,8 +55,6 @@ from rl_conductor_server.store.runs.run_writer import (
 )
 from rl_conductor_server.store.runs.search import find_runs
 from rl_conductor_server.store.runs.sessions import list_sessions
-from rl_conductor_server.store.runs.spending import SpendingStore
-from rl_conductor_server.store.runs.stored_sizes import StoredSizes
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
@@ -67,6 +64,9 @@ from rl_conductor_server.store.tables import (
     pairs,
     runs,
 )
+from rl_conductor_server.store.usage.daily_usage import delete_days
+from rl_conductor_server.store.usage.spending import SpendingStore
+from rl_conductor_server.store.usage.stored_sizes import StoredSizes
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 ALL_RUNS = Search()

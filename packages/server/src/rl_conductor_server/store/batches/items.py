@@ -15,9 +15,9 @@ from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, It
 from rl_conductor_server.store.clock import Contact
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, count_octets
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import batch_items, batches, runs, steps
+from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, count_octets
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_ATTEMPTS = 5

@@ -1,1 +1,1 @@
-"""Runs in the store: their rows, leases, answers, feedback, experiments and audit records, and their deletion."""
+"""Runs in the store: their rows, leases, sessions, feedback, experiments and audit records, and their deletion."""

@@ -22,12 +22,12 @@ from rl_conductor_server.store.codec import IncompatibleReleaseError, decode, de
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
 from rl_conductor_server.store.runs.audit_records import RecordFactory, append_records
-from rl_conductor_server.store.runs.daily_usage import reopen_days
 from rl_conductor_server.store.runs.queries import select_steps
 from rl_conductor_server.store.runs.run_writer import charge_values, user_rows, worker_usage_rows
-from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, size_of
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import CHARGE_COLUMNS, PLAN_POSITION, RESERVED_COLUMNS, USAGE_COLUMNS, runs
+from rl_conductor_server.store.usage.daily_usage import reopen_days
+from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, size_of
 
 END_BATCH_SIZE = 100
 """Maximum number of runs ended in one transaction, during which no other process can write."""

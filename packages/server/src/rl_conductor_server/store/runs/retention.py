@@ -8,7 +8,6 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Table, and_, delete, or_, select, tuple_
 
-from rl_conductor_server.store.runs.daily_usage import reopen_days
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
@@ -20,6 +19,7 @@ from rl_conductor_server.store.tables import (
     users,
     worker_usage,
 )
+from rl_conductor_server.store.usage.daily_usage import reopen_days
 
 SUMMED_COLUMNS = USAGE_COLUMNS + CHARGE_COLUMNS
 DELETE_BATCH_SIZE = 500

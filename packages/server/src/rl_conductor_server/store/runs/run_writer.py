@@ -17,10 +17,10 @@ from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import NewRun, Status
 from rl_conductor_server.store.runs.audit_records import append_records
-from rl_conductor_server.store.runs.daily_usage import reopen_days
-from rl_conductor_server.store.runs.stored_sizes import Growth, add_sizes, size_of
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import USAGE_COLUMNS
+from rl_conductor_server.store.usage.daily_usage import reopen_days
+from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, size_of
 
 EXCERPT_CHARS = 2_000
 """Characters of a question or an answer that are stored for lists and search."""

@@ -27,7 +27,7 @@ from rl_conductor_server.protocol import ParsedRequest, ResponseState
 from rl_conductor_server.runs.truncation import drop_oldest_turns
 from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode
-from rl_conductor_server.store.runs.responses import MAX_TURNS
+from rl_conductor_server.store.responses.responses import MAX_TURNS
 
 
 async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:

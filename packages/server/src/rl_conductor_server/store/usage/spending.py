@@ -16,9 +16,9 @@ from sqlalchemy import BigInteger, Row, cast, func, select
 from rl_conductor.types import Usage, total
 from rl_conductor_server.store.models import Spending, SpendingGroup
 from rl_conductor_server.store.part import StorePart
-from rl_conductor_server.store.runs.daily_usage import mark_day, select_days, store_day
 from rl_conductor_server.store.runs.queries import exact_sum
 from rl_conductor_server.store.tables import DAY, USAGE_COLUMNS, runs, summed_days, worker_usage
+from rl_conductor_server.store.usage.daily_usage import mark_day, select_days, store_day
 
 CLOSING_SECONDS = DAY
 """Seconds after the end of a day until it is added up."""
