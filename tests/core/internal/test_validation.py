@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
@@ -72,13 +74,17 @@ class Numbers(BaseModel, extra="forbid"):
 
     count: int = Field(ge=1, examples=["count = 3"])
     share: float = Field(gt=0, le=1)
-    price: Decimal = Decimal(0)
+    price: Decimal = Field(default=Decimal(0), decimal_places=2)
     is_exact: bool = False
     kind: Literal["a", "b"] = "a"
     tags: frozenset[str] = frozenset()
     names: tuple[str, ...] = Field(default=("x",), min_length=1)
     by_name: dict[str, int] = {}
     text: str = Field(default="x", min_length=1)
+    file: Path = Path()
+    code: str = Field(default="a-1", pattern=r"^\w-\d$", max_length=9, examples=["a letter and a digit, such as a-1"])
+    day: date = Field(default=date.min, examples=["a date, such as day = 2026-01-31"])
+    by_code: dict[Annotated[str, Field(pattern=r"^\w+$", description="letters and digits")], int] = {}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +104,15 @@ class Numbers(BaseModel, extra="forbid"):
         ({"text": 3}, "text: write a string"),
         ({"text": ""}, "text: write at least 1 character"),
         ({"total": 3}, "total: it is computed; leave it out"),
+        ({"names": [3]}, "names.0: write a string"),
+        ({"price": "ten"}, "price: write a number"),
+        ({"price": "0.123"}, "price: write no more than 2 decimal places"),
+        ({"file": 3}, "file: write a path as a string"),
+        ({"code": "a1"}, "code: write a letter and a digit, such as a-1"),
+        ({"code": "a-1" * 4}, "code: write at most 9 characters"),
+        ({"day": "soon"}, "day: write a date, such as day = 2026-01-31"),
+        ({"day": 2026}, "day: write a date, such as day = 2026-01-31"),
+        ({"by_code": {"a b": 1}}, "by_code.a b: write letters and digits"),
     ],
     ids=str,
 )

@@ -28,8 +28,9 @@ MAX_RATE, MAX_CACHE_SECONDS = 10**6, 10**9
 """Maximum requests a minute, and maximum age of a cached answer."""
 SIGN_IN_SECONDS = 600
 """Time to sign in at an OpenID Connect provider."""
-EntryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$")]
+NAME_FORM = "a name of up to {} letters, digits, '_', '.' and '-', the first of them a letter or a digit"
+EntryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description=NAME_FORM.format(64))]
+RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$", description=NAME_FORM.format(48))]
 
 
 def _check_hash(text: str) -> str:
@@ -40,6 +41,7 @@ def _check_hash(text: str) -> str:
 
 
 Sha256 = Annotated[str, AfterValidator(_check_hash)]
+PRINTED_HASH = "the line that 'rl-conductor serve --new-key NAME' prints"
 ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 """The header `Origin` of a website: browsers leave out the port that its scheme implies."""
 
@@ -96,14 +98,14 @@ class KeyLimits(BudgetEntry):
 class KeyEntry(KeyLimits):
     """An API key: `[keys.NAME]`."""
 
-    sha256: Sha256 = Field(examples=["the line that 'rl-conductor serve --new-key NAME' prints"])
+    sha256: Sha256 = Field(examples=[PRINTED_HASH])
     """SHA-256 of the key, in hex; `rl-conductor serve --new-key NAME` generates both."""
 
 
 class AdminEntry(_Entry):
     """An administrator: `[admins.NAME]`."""
 
-    sha256: Sha256
+    sha256: Sha256 = Field(examples=[PRINTED_HASH])
     """SHA-256 of the administrator's key, in hex."""
 
 
@@ -128,7 +130,9 @@ class ShadowEntry(BudgetEntry):
     """The fraction of the route's answers that are compared."""
     judge: ModelEntry | None = None
     """The model that judges which of two answers is better."""
-    scorer: str | None = Field(default=None, pattern=r"^[\w.]+:\w+$")
+    scorer: str | None = Field(
+        default=None, pattern=r"^[\w.]+:\w+$", examples=['module:function, such as scorer = "my_scorers:exact"']
+    )
     """`module:function`, which scores each answer; the judge decides only if the scores are equal."""
     concurrency: int = Field(default=4, ge=1)
     """Maximum number of concurrent comparisons, as local models must serve users at the same time."""
@@ -171,9 +175,9 @@ class RouteEntry(_Entry):
 
     released: date = Field(examples=["a date, such as released = 2026-01-31"])
     """Part of its pinned name. Change it whenever you change the rest; the comparison then starts again."""
-    incumbent: ModelEntry
+    incumbent: ModelEntry = Field(examples=['a model, such as incumbent = "openai:gpt-6-sol"'])
     """The model that answers today."""
-    conductor: str
+    conductor: str = Field(examples=['a model of this server, such as conductor = "conductor-mini"'])
     """The model that may replace it: a built-in one, such as `conductor-mini`, or a profile."""
     shadow: ShadowEntry | None = None
     canary: CanaryEntry = CanaryEntry()
@@ -281,12 +285,19 @@ class PeopleEntry(_Entry):
 class OidcEntry(_Entry):
     """Sign-in to the pages with OpenID Connect: `[oidc]`."""
 
-    issuer: str = Field(pattern=r"^https://[^?#]+$|^http://(localhost|127\.0\.0\.1)(:\d+)?(/[^?#]*)?$")
+    issuer: str = Field(
+        pattern=r"^https://[^?#]+$|^http://(localhost|127\.0\.0\.1)(:\d+)?(/[^?#]*)?$",
+        examples=["an https address without '?' and '#', such as issuer = \"https://login.example.com\""],
+    )
     """The provider's address, exactly as its metadata has it."""
-    client_id: str
+    client_id: str = Field(examples=["the id under which the provider knows this server"])
     client_secret_env: str = "OIDC_CLIENT_SECRET"  # noqa: S105  the name of a variable
     """The environment variable with the client secret."""
-    public_url: str | None = Field(default=None, pattern=r"^https?://[^/?#]+$")
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/?#]+$",
+        examples=['scheme://host without a path, such as public_url = "https://conductor.example.com"'],
+    )
     """Where browsers find this server, such as `https://conductor.example.com`; by default, what the request names."""
     scopes: tuple[str, ...] = ("openid", "email", "profile")
     groups_claim: str = "groups"

@@ -7,23 +7,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 UNKNOWN_FIELD, MISSING_FIELD = "extra_forbidden", "missing"
 """Pydantic's names of errors."""
+FORM_ERRORS = ("string_type", "string_pattern_mismatch", "date_")
+"""Beginnings of pydantic's names of errors about the form of a text or date, which an example explains best."""
+KEY = "[key]"
+"""The end of pydantic's path of a wrong key of a table, after the key itself."""
 KINDS = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type"), "write a table of settings"),
     **dict.fromkeys(("dict_type", "mapping_type"), "write a table"),
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "write a list"),
+    "path_type": "write a path as a string",
 }
 """Messages for values of the wrong kind; pydantic's own contain names of Python's types."""
 EXPECTATIONS = (
-    (r"(Input|String|Decimal input) should be an integer, float.*", "write a number"),
+    (r"(Input|String|Decimal input) should be an integer, float.*|Input should be a valid decimal", "write a number"),
     (r"Input should be a valid (boolean|bool).*", "write true or false"),
     (r"Input should be (greater|less)", r"write a number \1"),
     (r"Input should be a valid ([aeiou])", r"write an \1"),
     (r"Input should be a valid ", "write a "),
     (r"Input should be ", "write "),
-    (r"(String|Value|List|Tuple|Set|Frozenset|Dictionary) should have ", "write "),
+    (r"(String|Decimal input|Value|List|Tuple|Set|Frozenset|Dictionary) should have ", "write "),
     (r"String should match pattern ", "write text that matches the pattern "),
 )
 """Beginnings of pydantic's messages, and how ours begin instead."""
@@ -50,12 +56,13 @@ def field_errors(error: ValidationError, *, below: int = 0, model: type[BaseMode
     Args:
         error: the exception that pydantic raised.
         below: the number of leading names to drop from each path.
-        model: the model that rejected the value. With it, the messages about unknown and missing fields say what to
-            write, as far as the model does: with `examples` of a field, and with a class variable `unknown_fields`.
+        model: the model that rejected the value. With it, the messages about unknown and missing fields, and about
+            texts and dates of the wrong form, say what to write, as far as the model does: with `examples` of a field,
+            with the `description` of a table's keys, and with a class variable `unknown_fields`.
     """
     return [
         FieldError(
-            ".".join(map(str, detail["loc"][below:])),
+            ".".join(str(name) for name in detail["loc"][below:] if name != KEY),
             _message(detail["type"], detail["msg"], detail["loc"], model),
             detail["input"],
         )
@@ -77,10 +84,13 @@ def _message(kind: str, text: str, path: Sequence[int | str], model: type[BaseMo
     """Returns the advice for pydantic's type of an error and its message."""
     if kind == UNKNOWN_FIELD:
         return _about_unknown(str(path[-1]), _find_model(model, path[:-1]))
-    if kind == MISSING_FIELD:
-        return _about_missing(str(path[-1]), _find_model(model, path[:-1]))
     if kind in KINDS:
         return KINDS[kind]
+    example = _find_example(model, path)
+    if kind == MISSING_FIELD:
+        return f"missing; write {example}" if example else "missing"
+    if kind.startswith(FORM_ERRORS) and example:
+        return f"write {example}"
     text = DETAILS.sub("", clean_message(text))
     for pattern, replacement in EXPECTATIONS:
         text, count = re.subn(f"^{pattern}", replacement, text)
@@ -104,9 +114,19 @@ def _about_unknown(name: str, model: type[BaseModel] | None) -> str:
     return f"there is no such setting; {end}"
 
 
-def _about_missing(name: str, model: type[BaseModel] | None) -> str:
-    examples = model.model_fields[name].examples if model is not None and name in model.model_fields else None
-    return f"missing; write {examples[0]}" if examples else "missing"
+def _find_example(model: type[BaseModel] | None, path: Sequence[int | str]) -> str | None:
+    """Returns what to write at a path: the field's example, or the description of the keys of a table."""
+    if model is None or not path:
+        return None
+    is_key = path[-1] == KEY
+    *above, name = path[:-2] if is_key else path
+    owner = _find_model(model, above)
+    field = owner.model_fields.get(str(name)) if owner is not None else None
+    if field is None:
+        return None
+    if is_key:
+        return FieldInfo.from_annotation(get_args(field.annotation)[0]).description
+    return field.examples[0] if field.examples else None
 
 
 def _find_model(annotation: Any, path: Sequence[int | str]) -> type[BaseModel] | None:
