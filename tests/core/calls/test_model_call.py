@@ -28,7 +28,7 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.models import Model
-from rl_conductor.models.base import collect
+from rl_conductor.models.base import collect, status_error
 from rl_conductor.models.reply_chars import max_reply_chars
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.fingerprint import fingerprint
@@ -128,12 +128,17 @@ async def test_a_timeout_does_not_change_the_fingerprint() -> None:
         (ModelError("no such model", model="m", status=404), 0),
         (BadRequestError("can't take images", model="m"), 0),
         (ContextLengthError("too long", model="m"), 0),
-        (RateLimitError("busy", model="m", retry_after=MAX_RETRY_AFTER + 1), 0),
+        (RateLimitError("busy", model="m"), 0),
+        (status_error("overloaded", model="m", status=503), 0),
+        (status_error("overloaded", model="m", status=529), 0),
+        (status_error("internal error", model="m", status=500), 1),
+        (status_error("bad gateway", model="m", status=502), 1),
+        (status_error("gateway timeout", model="m", status=504), 1),
         (OSError("anything"), 1),
     ],
 )
 async def test_a_failed_call_says_whether_it_may_have_been_billed(error: Exception, unpriced: int) -> None:
-    failure, (call,), budget = await ask(ScriptedModel([error], price=PRICE))
+    failure, (call,), budget = await ask(ScriptedModel([error], price=PRICE), retries=0)
 
     assert isinstance(failure, ModelError)
     assert call.usage == Usage(calls=1, unpriced_calls=unpriced)
