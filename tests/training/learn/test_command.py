@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rl_conductor import Conductor, ScriptedModel
+from rl_conductor import Conductor, ModelError, ScriptedModel
 from rl_conductor.cli.main import app
 from rl_conductor.models import PROVIDERS
-from rl_conductor.types import Price
+from rl_conductor.types import Price, Request
 from rl_conductor_training.tasks import load_task
 from training.learn import skills
 
@@ -70,6 +70,16 @@ def test_the_command_prints_the_proof_and_its_folder_answers(folder: Path) -> No
     assert same.stdout == "1pop\n"
     both = CliRunner().invoke(app, ["ask", "--conductor", str(folder), "--pool", str(folder / "pool.toml"), question])
     assert (both.exit_code, "pass one of them" in both.output) == (2, True)
+
+
+def test_workers_with_failed_calls_are_printed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skills, "speller", fail)
+    table = r"Calls that failed\nworker +most frequent reason +failed calls *\nspeller +down +4 of 4 *\n"
+    assert re.search(table, run(folder))
+
+
+def fail(_request: Request) -> str:
+    raise ModelError("down", model="speller")
 
 
 def test_a_judge_scores_the_questions_that_need_one(folder: Path) -> None:

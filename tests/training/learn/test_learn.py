@@ -310,6 +310,30 @@ async def test_failures_are_rows_and_not_logged(tmp_path: Path, caplog: pytest.L
     assert "out of order" not in caplog.text
 
 
+async def test_a_worker_that_fails_at_times_is_reported_with_its_most_frequent_reason(tmp_path: Path) -> None:
+    tries: list[Request] = []
+
+    def flaky(request: Request) -> str:
+        tries.append(request)
+        if len(tries) % 2:
+            return skills.atlas(request)
+        raise ModelError("overloaded" if len(tries) % 8 else "no such route", model="flaky")
+
+    workers = {**{name: worker.model for name, worker in build_pool().items()}, "atlas": ScriptedModel(flaky)}
+    record = await learn(build_task(), workers, planner=build_planner(), out=tmp_path)
+    (failures,) = record.failures
+    assert (failures.worker, failures.failed, failures.calls) == ("atlas", len(tries) // 2, len(tries))
+    row = ("atlas", "overloaded", f"{len(tries) // 2} of {len(tries)}")
+    assert report.failure_table(record).rows == (row,)
+    assert "Calls that failed" in (tmp_path / "report.html").read_text()
+
+
+async def test_a_report_without_failed_calls_does_not_mention_them(tmp_path: Path) -> None:
+    record = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
+    assert not record.failures
+    assert "Calls that failed" not in (tmp_path / "report.html").read_text()
+
+
 async def test_a_cap_in_dollars_needs_prices(tmp_path: Path) -> None:
     pool = build_pool()
     pool["atlas"].model.price = None  # type: ignore[misc]

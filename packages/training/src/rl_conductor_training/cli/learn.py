@@ -311,6 +311,10 @@ def print_record(record: LearnRecord | FeedbackRecord, out: Path) -> None:
         stdout.print(_table(report.system_table(record.proof)))
         stdout.print(_table(report.comparison_table(record.proof)))
         stdout.print(Text(f"{record.proof.reason}."))
+    if record.failures:
+        stdout.print(Text("\nCalls that failed", style="bold"))
+        stdout.print(_table(report.failure_table(record)))
+        stdout.print(Text(report.FAILURE_METHOD))
     for note in record.notes:
         stdout.print(Text(f"Note: {note}."))
     if record.reused:

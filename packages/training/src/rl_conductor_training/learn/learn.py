@@ -388,6 +388,7 @@ class _LearnRun:
             proof=proof,
             recommended=proof.recommended if proof else BestWorker.name,
             notes=tuple(self.notes),
+            failures=self.runner.find_failures(),
             runs=len(self.runner.added | self.runner.reused),
             reused=len(self.runner.reused),
             calls=spending.calls,

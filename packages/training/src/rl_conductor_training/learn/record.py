@@ -66,6 +66,18 @@ class ValidationResult(Value):
     """Whether the learner was run on the held-out questions."""
 
 
+class WorkerFailures(Value):
+    """The calls of a worker that failed."""
+
+    worker: str
+    failed: int
+    """Number of failed calls; one that is tried again counts again."""
+    calls: int
+    """Number of calls, without replies from the cache."""
+    reason: str
+    """The most frequent error."""
+
+
 class Proof(Value):
     """The comparison on the held-out questions."""
 
@@ -105,6 +117,8 @@ class LearnRecord(Value):
     """The system in the folder."""
     notes: tuple[str, ...] = ()
     """Caps that were reached, and other remarks on the numbers."""
+    failures: tuple[WorkerFailures, ...] = ()
+    """The workers with failed calls, those with the largest share of them first."""
     runs: int = 0
     """Number of runs that the process needed which finished the run."""
     reused: int = 0

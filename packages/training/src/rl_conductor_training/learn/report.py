@@ -18,6 +18,12 @@ METHOD = (
 )
 
 
+FAILURE_METHOD = (
+    "A failed call is tried again where that may help. A run in which a step failed in the end counts as wrong, so "
+    "another system may be best once these workers are reliable."
+)
+
+
 FEEDBACK_METHOD = (
     "Production did not assign workflows to questions at random, and not every answer gets feedback: the rows can't be "
     "compared with one another."
@@ -91,6 +97,12 @@ def gate_table(record: LearnRecord) -> Table:
     )
 
 
+def failure_table(record: LearnRecord) -> Table:
+    """Builds the table of workers with failed calls."""
+    rows = tuple((worker.worker, worker.reason, f"{worker.failed:,} of {worker.calls:,}") for worker in record.failures)
+    return Table(("worker", "most frequent reason", "failed calls"), rows)
+
+
 def feedback_table(shapes: Sequence[ShapeSummary]) -> Table:
     """Builds the table of production workflows by shape."""
     rows = tuple(
@@ -154,6 +166,8 @@ def write_report(record: LearnRecord, path: Path) -> None:
         gate=gate_table(record),
         systems=None if proof is None else system_table(proof),
         validation=validation_table(record) if record.validation else None,
+        failures=failure_table(record) if record.failures else None,
+        failure_method=FAILURE_METHOD,
         comparisons=None if proof is None else comparison_table(proof),
         method=METHOD,
     )

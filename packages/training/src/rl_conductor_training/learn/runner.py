@@ -26,6 +26,8 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
+from rl_conductor_training.learn.failures import count_outcomes, find_failures
+from rl_conductor_training.learn.record import WorkerFailures
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.spending import NESTING, cached_amount, was_limited
 from rl_conductor_training.tasks import Sample, Task
@@ -175,6 +177,11 @@ class Runner:
             if row.workflow is not None and row.key == self.workflow_key(by_id[row.sample], row.workflow)
         ]
 
+    def find_failures(self) -> tuple[WorkerFailures, ...]:
+        """Returns the workers with failed calls in the runs that this process made or reused."""
+        rows = filter(None, map(self.experience.find, self.added | self.reused))
+        return find_failures(row.outcomes for row in rows)
+
     def workflow_key(self, sample: Sample, workflow: Workflow) -> str:
         """Computes the key of a workflow's row; workers that the pool lacks have no fingerprint."""
         names = sorted({step.worker for step in workflow.steps})
@@ -243,6 +250,7 @@ class Runner:
             tokens=trace.usage.total_tokens,
             calls=trace.usage.calls,
             unpriced_calls=trace.usage.unpriced_calls,
+            outcomes=count_outcomes(trace.calls),
             seconds=_latency(trace, sum(call_seconds)),
             scoring=total(usages),
         )

@@ -1,0 +1,42 @@
+"""Counts the calls of each worker that failed: a worker that is down at times changes which system looks best."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from rl_conductor.trace.trace import Call
+from rl_conductor_training.learn.record import WorkerFailures
+
+OK = "ok"
+"""The outcome of a call that did not fail."""
+
+
+def count_outcomes(calls: Iterable[Call]) -> dict[str, dict[str, int]]:
+    """Counts the attempts of a run by worker, and by `OK` or the error; replies from the cache are not counted."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for call in calls:
+        is_cached = call.usage.cached_calls == call.usage.calls > 0
+        if call.worker is not None and not call.is_check and not is_cached and call.outcome != "cancelled":
+            counts[call.worker][OK if call.error is None else call.error] += 1
+    return {worker: dict(outcomes) for worker, outcomes in counts.items()}
+
+
+def find_failures(runs: Iterable[Mapping[str, Mapping[str, int]]]) -> tuple[WorkerFailures, ...]:
+    """Returns the workers with failed calls, those with the largest share of them first.
+
+    Args:
+        runs: the counts of each run, as of `count_outcomes`.
+    """
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for run in runs:
+        for worker, outcomes in run.items():
+            counts[worker].update(outcomes)
+    failures = []
+    for worker, outcomes in sorted(counts.items()):
+        errors = {error: count for error, count in sorted(outcomes.items()) if error != OK}
+        if errors:
+            reason = max(errors, key=lambda error: errors[error])
+            failed, calls = sum(errors.values()), outcomes.total()
+            failures.append(WorkerFailures(worker=worker, failed=failed, calls=calls, reason=reason))
+    return tuple(sorted(failures, key=lambda worker: -worker.failed / worker.calls))
