@@ -39,8 +39,9 @@ from rl_conductor_training.learn.learners.base import Lessons
 from rl_conductor_training.learn.learners.examples import NearestExamples
 from rl_conductor_training.learn.learners.fixed import BestWorker, BestWorkflow
 from rl_conductor_training.learn.production.stored_runs import read_stored_runs, request_text, stored_run
+from rl_conductor_training.learn.report import feedback_table
 from rl_conductor_training.learn.search.plan import SearchPlan
-from training.learn.skills import CITIES, PLACES, build_planner, build_pool, count_calls
+from training.learn.skills import CITIES, PLACES, build_planner, build_pool, count_calls, pointer
 
 learn_from_runs = partial(run_learn_from_runs, settings=LearnSettings(max_steps=2))
 WORDS = ("red", "tall", "long", "mild", "loud", "calm", "grey", "brief", "warm", "late", "plain", "round")
@@ -122,6 +123,23 @@ async def test_liked_plans_become_examples_and_no_worker_is_called(tmp_path: Pat
     assert prompt is not None
     assert prompt.messages[-3].text.startswith("Question:\nSpell backwards")
     assert "[0, " in prompt.messages[-2].text
+
+
+async def test_an_unknown_price_of_a_production_run_is_shown_as_unknown(tmp_path: Path) -> None:
+    models = {name: worker.model for name, worker in build_pool().items()} | {
+        "pointer": ScriptedModel(pointer, price=None)
+    }
+    traces = [
+        await asyncio.to_thread(partial(run, question, workflow, rating(1), **models))
+        for question, workflow in ((chain_question(0), CHAIN), (point_question(0), POINT))
+    ]
+    record = await learn_from_runs(
+        export(tmp_path / "runs.jsonl", traces), models, out=tmp_path / "out", planner=build_planner()
+    )
+    assert isinstance(record, FeedbackRecord)
+    costs = {row[0]: row[3] for row in feedback_table(record.shapes).rows}
+    assert costs["atlas → speller"].startswith("$0.")
+    assert costs["pointer"] == "?"
 
 
 async def test_a_file_without_liked_runs_of_this_pool_teaches_nothing(tmp_path: Path) -> None:

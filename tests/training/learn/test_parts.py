@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import ConfigError, Step, Workflow
+from rl_conductor.planning.fallback import single_step
 from rl_conductor.scoring import Score, wrong
 from rl_conductor_training.bench.statistics import Difference, estimate, mean_difference
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task
@@ -334,6 +335,40 @@ def test_of_systems_with_the_same_cost_the_simplest_is_recommended() -> None:
     fixed = summary("best fixed", 0.9).model_copy(update={"seconds": 2.0001})
     linear = summary("linear", 0.9).model_copy(update={"seconds": 2.0})
     assert recommend([summary("best single", 0.4), fixed, linear], [])[0] == "best fixed"
+
+
+def test_an_unknown_price_does_not_make_a_system_the_cheapest() -> None:
+    single, fixed, linear = summary("best single", 0.9, "0.1"), summary("best fixed", 0.9), summary("linear", 0.9)
+    fixed, linear = (system.model_copy(update={"unpriced_calls": 5, "tokens": 10}) for system in (fixed, linear))
+    name, reason = recommend([single, fixed], [])
+    assert (name, reason.endswith("; what best fixed costs is not known")) == ("best single", True)
+    name, reason = recommend([fixed, linear.model_copy(update={"tokens": 9, "usd": Decimal(1)})], [])
+    assert name == "linear"
+    assert reason.startswith("linear uses the fewest tokens of the systems within 2%")
+    assert reason.endswith("; what best fixed and linear cost is not known")
+
+
+def test_the_table_puts_unknown_costs_after_known_ones() -> None:
+    sample = Sample(id="0", question="?", answer="!")
+    workflows = {name: single_step(name) for name in ("priced", "unpriced", "longer")}
+    costs = {"priced": (2, 9), "unpriced": (0, 1), "longer": (0, 2)}
+    rows = [
+        ExperienceRow(
+            key=name,
+            sample="0",
+            question="?",
+            system="workflow",
+            workflow=workflows[name],
+            score=1,
+            usd=Decimal(usd),
+            unpriced_calls=usd == 0,
+            tokens=tokens,
+        )
+        for name, (usd, tokens) in costs.items()
+    ]
+    table = ScoreTable(rows, [sample])
+    assert [row.key for row in table.right_rows(sample)] == ["priced", "unpriced", "longer"]
+    assert sorted(workflows, key=lambda name: table.cost_order(workflows[name])) == ["priced", "unpriced", "longer"]
 
 
 def test_a_planner_is_recommended_only_with_a_gain_over_fixed_and_linear() -> None:

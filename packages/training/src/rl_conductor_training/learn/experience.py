@@ -67,6 +67,12 @@ class ExperienceRow(Row):
         return Amount(self.usd, self.tokens, self.calls) + Amount.of(self.scoring)
 
 
+def cost_order(usd: Decimal, tokens: float, unpriced_calls: int) -> tuple[bool, Decimal, float]:
+    """Returns the key that sorts by dollars, then tokens; costs with an unknown price come last, by their tokens."""
+    is_unpriced = unpriced_calls > 0
+    return is_unpriced, Decimal(0) if is_unpriced else usd, tokens
+
+
 def fingerprint_workers(pool: WorkerPool, versions: Mapping[str, str]) -> dict[str, str]:
     """Hashes each worker together with its version, which stands for what its card and settings don't show."""
     return {name: fingerprint(fingerprint_worker(worker), versions.get(name, "")) for name, worker in pool.items()}
@@ -122,12 +128,12 @@ class ScoreTable:
         scores = [score for score in self.scores(workflow) if score is not None]
         return sum(scores) / len(scores) if scores else 0.0
 
-    def cost(self, workflow: Workflow) -> tuple[Decimal, float, float]:
-        """Returns the mean dollars, tokens and seconds per question, in the order in which costs are compared."""
+    def cost_order(self, workflow: Workflow) -> tuple[bool, Decimal, float]:
+        """Returns the key that sorts workflows by their mean cost per question."""
         rows = [row for sample in self.samples if (row := self.rows.get((workflow, sample.id))) is not None]
         count = max(len(rows), 1)
         usd = sum((row.usd for row in rows), Decimal(0)) / count
-        return usd, sum(row.tokens for row in rows) / count, sum(row.seconds for row in rows) / count
+        return cost_order(usd, sum(row.tokens for row in rows) / count, sum(row.unpriced_calls for row in rows))
 
     def right_rows(self, sample: Sample) -> list[ExperienceRow]:
         """Returns the rows with a right answer to a question, the cheapest first."""
@@ -135,7 +141,7 @@ class ScoreTable:
         return sorted(rows, key=_cost_order)
 
 
-def _cost_order(row: ExperienceRow) -> tuple[Decimal, int, int, str]:
+def _cost_order(row: ExperienceRow) -> tuple[tuple[bool, Decimal, float], int, str]:
     """Orders rows by cost without their time, which differs between runs."""
     assert row.workflow is not None
-    return row.usd, row.tokens, row.calls, row.workflow.model_dump_json()
+    return cost_order(row.usd, row.tokens, row.unpriced_calls), row.calls, row.workflow.model_dump_json()

@@ -26,6 +26,7 @@ from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.statistics import estimate
 from rl_conductor_training.learn.data import archive_opening
+from rl_conductor_training.learn.experience import cost_order
 from rl_conductor_training.learn.learn import OnProgress, learn
 from rl_conductor_training.learn.production.stored_runs import (
     RUNS_FILE,
@@ -165,7 +166,7 @@ def collect_liked_plans(
     """
     questions = {sample.id: sample for sample in stored.samples(only_rated=True)}
     best: dict[str, RatedWorkflow] = {}
-    for run in sorted(rated, key=lambda run: (-run.score, run.usd, run.tokens, run.workflow.model_dump_json())):
+    for run in sorted(rated, key=_preference):
         if run.score >= POSITIVE_SCORE:
             best.setdefault(run.sample, run)
     if not best:
@@ -187,6 +188,10 @@ def collect_liked_plans(
     return record, examples
 
 
+def _preference(run: RatedWorkflow) -> tuple[float, tuple[bool, Decimal, float], str]:
+    return -run.score, cost_order(run.usd, run.tokens, run.unpriced_calls), run.workflow.model_dump_json()
+
+
 def _summarize_shapes(rated: list[RatedWorkflow], questions: dict[str, Sample]) -> tuple[ShapeSummary, ...]:
     shapes: dict[str, list[RatedWorkflow]] = defaultdict(list)
     for run in rated:
@@ -197,6 +202,7 @@ def _summarize_shapes(rated: list[RatedWorkflow], questions: dict[str, Sample]) 
             workflow=name,
             score=estimate([run.score for run in runs], [group_of(questions[run.sample]) for run in runs]),
             usd=sum((run.usd for run in runs), Decimal(0)) / len(runs),
+            unpriced_calls=sum(run.unpriced_calls for run in runs),
             seconds=sum(run.seconds for run in runs) / len(runs),
         )
         for name, runs in ordered

@@ -47,7 +47,7 @@ class Gate(Value):
 
 def best_workflow(table: ScoreTable, workflows: Sequence[Workflow]) -> Workflow:
     """Returns the workflow with the highest mean score; of equal ones the cheapest, then the first."""
-    return min(workflows, key=lambda workflow: (-table.mean(workflow), table.cost(workflow)[:2], len(workflow.steps)))
+    return min(workflows, key=lambda workflow: (-table.mean(workflow), table.cost_order(workflow), len(workflow.steps)))
 
 
 def measure_room(

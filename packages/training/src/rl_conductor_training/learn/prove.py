@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from rl_conductor_training.bench.statistics import estimate, holm, mean_difference
-from rl_conductor_training.learn.experience import ExperienceRow
+from rl_conductor_training.learn.experience import ExperienceRow, cost_order
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 
 SINGLE, FIXED, LINEAR, PROMPTED, ORACLE = "best single", "best fixed", "linear", "prompted planner", "oracle"
@@ -83,6 +83,8 @@ def list_comparisons(names: Sequence[str]) -> Iterator[tuple[str, str]]:
 def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComparison]) -> tuple[str, str]:
     """Recommends the cheapest system that is not worse, and gives the reason; of equally cheap ones the first.
 
+    Systems of which a price is unknown come after the others, and the reason names them.
+
     A system is not worse if it answers at most `TOLERANCE` fewer questions than the best one. A system with a planner
     is considered only if it shows a gain over the best fixed workflow and over the linear selector.
 
@@ -100,15 +102,19 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     usable = [system for system in systems if not system.sees_answers and is_proved(system)]
     best = max(system.right.value for system in usable)
     good = [system for system in usable if system.right.value >= best - TOLERANCE]
-    choice = min(good, key=lambda system: (system.usd, system.tokens))
+    choice = min(good, key=lambda system: cost_order(system.usd, system.tokens, system.unpriced_calls))
     is_shown = (choice.name, SINGLE) in gains
     claim = f"a gain over {SINGLE} is shown" if is_shown else f"no gain over {SINGLE} is shown"
     if choice.name == SINGLE:
         claim = "no other system answers more"
+    unpriced = [system.name for system in good if system.unpriced_calls]
+    merit = "uses the fewest tokens of the systems" if choice.unpriced_calls else "is the cheapest system"
     reason = (
-        f"{choice.name} is the cheapest system within {TOLERANCE:.0%} of the best one that can be used "
+        f"{choice.name} {merit} within {TOLERANCE:.0%} of the best one that can be used "
         f"({choice.right.value:.0%} right, n = {choice.right.n}); {claim}"
     )
+    if unpriced:
+        reason += f"; what {' and '.join(unpriced)} {'costs' if len(unpriced) == 1 else 'cost'} is not known"
     return choice.name, reason + "".join(
         f"; {system.name} answered more ({system.right.value:.0%}), but calls a planner for each question, and no gain "
         f"over {' and '.join(baseline for baseline in baselines if (system.name, baseline) not in gains)} is shown"

@@ -140,6 +140,8 @@ class ShapeSummary(Value):
     """Mean feedback. Production did not assign workflows to questions at random, so shapes can't be compared."""
     usd: Dollars
     """Mean US dollars per run, without planning."""
+    unpriced_calls: int = 0
+    """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
     seconds: float
     """Mean seconds per run, without planning."""
 

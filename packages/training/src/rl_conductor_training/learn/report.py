@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_conductor._internal.formatting import cost, cost_in_words, dollars, seconds
+from rl_conductor._internal.formatting import cost, cost_in_words, seconds
 from rl_conductor._internal.io import write_text
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
@@ -30,7 +30,7 @@ FEEDBACK_METHOD = (
 )
 
 
-def _cost(summary: SystemSummary | ValidationResult) -> str:
+def _cost(summary: SystemSummary | ValidationResult | ShapeSummary) -> str:
     return cost(Usage(cost=summary.usd, unpriced_calls=summary.unpriced_calls))
 
 
@@ -110,7 +110,7 @@ def feedback_table(shapes: Sequence[ShapeSummary]) -> Table:
             shape.workflow,
             f"{shape.score.n}",
             shape.score.formatted_with_interval,
-            dollars(shape.usd),
+            _cost(shape),
             seconds(shape.seconds),
         )
         for shape in shapes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from rl_conductor_training.learn.experience import ExperienceRow
+from rl_conductor_training.learn.experience import ExperienceRow, cost_order
 from rl_conductor_training.learn.heldout import run_learner
 from rl_conductor_training.learn.learners.base import Learner
 from rl_conductor_training.learn.prove import BASELINES
@@ -48,11 +48,12 @@ def _mean(rows: Mapping[str, ExperienceRow]) -> float:
     return sum(row.score for row in rows.values()) / len(rows)
 
 
-def _order(rows: Mapping[str, ExperienceRow]) -> tuple[float, Decimal, int, float]:
+def _order(rows: Mapping[str, ExperienceRow]) -> tuple[float, tuple[bool, Decimal, float], float]:
     """Orders learners: right answers, then dollars, tokens and seconds."""
     values = rows.values()
-    usd = sum((row.usd for row in values), Decimal(0))
-    return -_mean(rows), usd, sum(row.tokens for row in values), sum(row.seconds for row in values)
+    usd, unpriced_calls = sum((row.usd for row in values), Decimal(0)), sum(row.unpriced_calls for row in values)
+    order = cost_order(usd, sum(row.tokens for row in values), unpriced_calls)
+    return -_mean(rows), order, sum(row.seconds for row in values)
 
 
 def _summarize(name: str, rows: Mapping[str, ExperienceRow], *, is_chosen: bool) -> ValidationResult:

@@ -19,7 +19,7 @@ class LinearSelector(Learner):
     def fit(self, lessons: Lessons) -> None:
         """Trains one classifier for each workflow."""
         table, workflows = lessons.table, list(dict.fromkeys([*lessons.singles, *lessons.workflows]))
-        workflows.sort(key=lambda workflow: (table.cost(workflow)[:2], len(workflow.steps)))
+        workflows.sort(key=lambda workflow: (table.cost_order(workflow), len(workflow.steps)))
         right = [[score == 1 for score in table.scores(workflow)] for workflow in workflows]
         self.selector = train_selector([sample.question for sample in table.samples], workflows, right)
 

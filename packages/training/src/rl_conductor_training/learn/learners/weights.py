@@ -22,7 +22,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Card, Message, Request
-from rl_conductor_training.learn.experience import ScoreTable
+from rl_conductor_training.learn.experience import ScoreTable, cost_order
 from rl_conductor_training.learn.learners.base import SearchingLearner
 from rl_conductor_training.learn.runner import Runner, add_call_seconds, request_of
 from rl_conductor_training.learn.search.explore import score_table
@@ -125,7 +125,7 @@ def build_questions(table: ScoreTable, prompt: PlanPrompt) -> list[TableQuestion
     questions = []
     for sample in table.samples:
         rows = [row for (workflow, name), row in table.rows.items() if name == sample.id and prompt.allows(workflow)]
-        rows = sorted(rows, key=lambda row: (row.usd, row.tokens, row.calls))
+        rows = sorted(rows, key=lambda row: (cost_order(row.usd, row.tokens, row.unpriced_calls), row.calls))
         best = sorted(rows, key=lambda row: -row.score)[:MAX_PLANS]
         plans = [
             ScoredWorkflow(workflow=row.workflow, score=row.score)

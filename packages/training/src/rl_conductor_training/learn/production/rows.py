@@ -33,6 +33,7 @@ def add_production_rows(runner: Runner, rated: Sequence[RatedWorkflow]) -> None:
                     score=run.score,
                     answer=run.answer,
                     usd=run.usd,
+                    unpriced_calls=run.unpriced_calls,
                     tokens=run.tokens,
                     calls=run.calls,
                     seconds=run.seconds,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from operator import not_
 from pathlib import Path
 
 from pydantic import Field
@@ -50,6 +51,7 @@ class StoredRun(Value):
     """The model of each worker of the workflow at the time of the run."""
     usd: Dollars = Decimal(0)
     """Costs of the workflow's steps, without planning."""
+    unpriced_calls: int = Field(default=0, exclude_if=not_)
     tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
@@ -72,6 +74,7 @@ class RatedWorkflow:
     score: float
     answer: str
     usd: Decimal
+    unpriced_calls: int
     tokens: int
     calls: int
     seconds: float
@@ -183,6 +186,7 @@ def stored_run(trace: Trace, feedback_key: str | None = None) -> StoredRun:
             "workflow": workflow,
             "models": _models(trace, workflow),
             "usd": usage.cost,
+            "unpriced_calls": usage.unpriced_calls,
             "tokens": usage.total_tokens,
             "calls": usage.calls,
             "seconds": workflow.critical_path(tuple(result.seconds for result in round_.results)),
@@ -264,6 +268,7 @@ def _merge(sample: str, workflow: Workflow, runs: Sequence[StoredRun]) -> RatedW
         score=sum(run.score or 0.0 for run in runs) / count,
         answer=max(runs, key=lambda run: (run.created, run.id)).answer,
         usd=sum((run.usd for run in runs), Decimal(0)) / count,
+        unpriced_calls=sum(run.unpriced_calls for run in runs),
         tokens=round(sum(run.tokens for run in runs) / count),
         calls=round(sum(run.calls for run in runs) / count),
         seconds=sum(run.seconds for run in runs) / count,

@@ -196,7 +196,7 @@ def select_workflows(table: ScoreTable, workflows: Sequence[Workflow], count: in
     Workflows that ran on fewer questions count as wrong on the others.
     """
     scores = {workflow: [score or 0.0 for score in table.scores(workflow)] for workflow in workflows}
-    costs = {workflow: table.cost(workflow)[:2] for workflow in workflows}
+    costs = {workflow: table.cost_order(workflow) for workflow in workflows}
     remaining = sorted(workflows, key=lambda workflow: (-sum(scores[workflow]), costs[workflow], len(workflow.steps)))
     selected: list[Workflow] = []
     best = [0.0] * len(table.samples)
