@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 
-from core.runs import Gated
+from core.runs import SOON, Gated
+from rl_conductor.types import Request
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.runs.admission import Admission
-from server.chat_requests import gate, post
+from rl_conductor_server.transport.body_budget import KEY_SHARE
+from server.chat_requests import BODY, gate, post
 from server.conftest import Serve, until
 
 KEYS = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
@@ -22,8 +25,9 @@ RED, BLUE = ({"authorization": f"Bearer key-of-{name}"} for name in KEYS)
 class Runs:
     """Runs that hold a slot until they are told to end, and the order in which they began."""
 
-    def __init__(self, running: int, waiting: int) -> None:
-        self.admission = Admission(running, waiting)
+    def __init__(self, running: int, waiting: int, *, shared: bool = False) -> None:
+        self.shared = shared
+        self.admission = Admission(running, waiting, is_shared=lambda: self.shared)
         self.began: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -52,8 +56,8 @@ class Runs:
 
 
 @asynccontextmanager
-async def runs(running: int, waiting: int) -> AsyncGenerator[Runs, None]:
-    made = Runs(running, waiting)
+async def runs(running: int, waiting: int, *, shared: bool = False) -> AsyncGenerator[Runs, None]:
+    made = Runs(running, waiting, shared=shared)
     yield made
     for task in made.tasks.values():
         task.cancel()
@@ -117,13 +121,48 @@ async def test_a_run_that_stops_waiting_leaves_neither_its_place_nor_its_slot_be
         assert "a5" in made.began
 
 
-async def test_a_key_with_many_requests_does_not_keep_out_another(serve: Serve) -> None:
+async def test_a_key_gets_two_thirds_of_the_slots_if_there_are_others_and_its_runs_stay_in_order() -> None:
+    async with runs(3, 99, shared=True) as made:
+        await made.start(*(f"a{number}" for number in range(1, 8)), "b1", "b2")
+        assert made.began == ["a1", "a2", "b1"]
+        await made.end("b1", "b2", "a2", "a1")
+        assert made.began == ["a1", "a2", "b1", "b2", "a3", "a4"]
+        made.shared = False
+        await made.end("a3")
+        assert made.began[-2:] == ["a5", "a6"]
+
+
+async def test_a_shared_server_with_one_slot_gives_it_to_any_key() -> None:
+    async with runs(1, 9, shared=True) as made:
+        await made.start("a1", "a2")
+        await made.end("a1", "a2")
+
+
+async def test_a_key_with_many_long_requests_does_not_keep_out_another(serve: Serve) -> None:
+    opened, wait = gate()
+
+    async def wait_if_long(request: Request) -> None:
+        if "long" in request.messages[-1].text:
+            await wait(request)
+
+    at = await serve({"a": Gated("done", wait_if_long)}, keys=KEYS)
+    long = [{"role": "user", "content": "A long question."}]
+    flood = [asyncio.create_task(post(at, RED, messages=long)) for _ in range(100)]
+    await until(lambda: at.service.runs.waiting == 100 - int(at.service.settings.intake.running * KEY_SHARE))
+    async with httpx.AsyncClient(base_url=at.url, headers=BLUE, timeout=SOON) as neighbour:
+        assert (await neighbour.post("/v1/chat/completions", json=BODY)).status_code == 200
+    assert not any(task.done() for task in flood)
+    opened.set()
+    assert {(await task).status_code for task in flood} == {200}
+
+
+async def test_a_key_with_many_requests_gives_up_its_place_in_a_full_queue_for_another(serve: Serve) -> None:
     opened, wait = gate()
     at = await serve({"a": Gated("done", wait)}, keys=KEYS, intake={"running": 2, "waiting": 3})
     flood = [asyncio.create_task(post(at, RED)) for _ in range(8)]
-    await until(lambda: sum(task.done() for task in flood) == 3)
-    neighbour = asyncio.create_task(post(at, BLUE))
     await until(lambda: sum(task.done() for task in flood) == 4)
+    neighbours = [asyncio.create_task(post(at, BLUE)) for _ in range(2)]
+    await until(lambda: sum(task.done() for task in flood) == 5)
     opened.set()
-    assert (await neighbour).status_code == 200
-    assert sorted([(await task).status_code for task in flood]) == [200] * 4 + [429] * 4
+    assert [(await neighbour).status_code for neighbour in neighbours] == [200, 200]
+    assert sorted([(await task).status_code for task in flood]) == [200] * 3 + [429] * 5

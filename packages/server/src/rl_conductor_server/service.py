@@ -72,7 +72,12 @@ class Service:
         for warning in experiments.catalog.price_warnings({key.name: key.entry for key in keys if key.entry}):
             log.warning(warning)
         shadows = ShadowRunners(experiments, store, metrics)
-        admission = Admission(settings.intake.running, settings.intake.waiting, on_queue=metrics.set_queue_depth)
+        admission = Admission(
+            settings.intake.running,
+            settings.intake.waiting,
+            is_shared=lambda: keys.are_several,
+            on_queue=metrics.set_queue_depth,
+        )
         return cls(
             settings=settings,
             experiments=experiments,

@@ -203,7 +203,7 @@ class IntakeEntry(_Entry):
     """Limits of incoming requests: `[intake]`."""
 
     running: int = Field(default=64, ge=1)
-    """Maximum number of concurrent runs."""
+    """Maximum number of concurrent runs; if there are several keys, each has at most two thirds of them."""
     waiting: int = Field(default=128, ge=0)
     """Maximum number of queued runs; further ones are rejected with status 429."""
     body_bytes: int = Field(default=16 * 2**20, ge=1024)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from rl_conductor_server.errors import ApiError
+from rl_conductor_server.transport.body_budget import KEY_SHARE
 
 MAX_RETRY_AFTER = 60.0
 """Maximum `Retry-After` of a rejected request, in seconds."""
@@ -26,13 +27,29 @@ class _Waiter:
 class Admission:
     """Limits the runs in progress and the runs in the queue.
 
-    A free slot goes to the key with the fewest runs in progress; among several, keys take turns. If the queue is full,
-    the key with the most runs in it gives up its newest one for a key with fewer, so that no key can keep the others
-    out, however much it sends.
+    A free slot goes to the key with the fewest runs in progress; among several, keys take turns. If there are other
+    keys, a key gets at most `KEY_SHARE` of the slots, so that long runs of one leave some to the others. If the queue
+    is full, the key with the most runs in it gives up its newest one for a key with fewer, so that no key can keep the
+    others out, however much it sends.
     """
 
-    def __init__(self, max_running: int, max_waiting: int, *, on_queue: Callable[[int], None] = lambda _: None) -> None:
-        """`on_queue` is called with the length of the queue whenever it changes."""
+    def __init__(
+        self,
+        max_running: int,
+        max_waiting: int,
+        *,
+        is_shared: Callable[[], bool] = lambda: False,
+        on_queue: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Starts without runs.
+
+        Args:
+            max_running: the number of slots.
+            max_waiting: the length of the queue.
+            is_shared: returns whether there is more than one key.
+            on_queue: called with the length of the queue whenever it changes.
+        """
+        self._is_shared = is_shared
         self._on_queue = on_queue
         self._max_running = max_running
         self._max_waiting = max_waiting
@@ -60,16 +77,21 @@ class Admission:
         Raises:
             ApiError: the queue is full, or other keys need the room in it.
         """
-        if self._running.total() >= self._max_running:
-            await self._wait(key)
-        else:
+        if self._has_slot(key):
             self._admit(key)
+        else:
+            await self._wait(key)
         started = time.monotonic()
         try:
             yield
         finally:
             self._release(key)
             self._mean_seconds += 0.1 * (time.monotonic() - started - self._mean_seconds)
+
+    def _has_slot(self, key: str) -> bool:
+        """Returns whether a run of a key may begin."""
+        limit = max(1, int(self._max_running * KEY_SHARE)) if self._is_shared() else self._max_running
+        return self._running[key] < limit and self._running.total() < self._max_running
 
     async def _wait(self, key: str) -> None:
         if self.waiting >= self._max_waiting:
@@ -97,12 +119,14 @@ class Admission:
         newest.admitted.set_exception(self._busy())
 
     def _release(self, key: str) -> None:
-        """Frees a slot of a key, and admits the next run."""
+        """Frees a slot of a key, and admits the next runs: several after the other keys were revoked."""
         self._running[key] -= 1
         if not self._running[key]:
             del self._running[key]
-        if active := self._active:
+        while active := self._active:
             waiter = min(active, key=lambda each: (self._running[each.key], self._turns.get(each.key, 0)))
+            if not self._has_slot(waiter.key):
+                break
             self._remove(waiter)
             self._admit(waiter.key)
             waiter.admitted.set_result(None)
@@ -118,5 +142,5 @@ class Admission:
 
     def _busy(self) -> ApiError:
         wait = self._mean_seconds * (self.waiting + 1) / self._max_running
-        message = f"{self._max_running} runs are in progress and {self.waiting} are queued; try again later"
+        message = f"{self._running.total()} runs are in progress and {self.waiting} are queued; try again later"
         return ApiError(message, status=429, code="busy", retry_after=min(wait, MAX_RETRY_AFTER))
