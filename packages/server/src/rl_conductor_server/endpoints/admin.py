@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import ConfigDict, Field
 
+from rl_conductor_server.endpoints.bodies import read_as
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency, json_body
 from rl_conductor_server.endpoints.runs import run_body, run_response
-from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.store import Search

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request
 
 from rl_conductor_server.batches.input_file import Endpoint, read_items
+from rl_conductor_server.endpoints.bodies import list_body, read_as
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.endpoints.files import find_file
-from rl_conductor_server.endpoints.list_body import list_body
-from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.protocol import Metadata
 from rl_conductor_server.request_validation.parsing import Body

@@ -19,9 +19,8 @@ from rl_conductor_server.api.openai_responses.state.errors import conversation_l
 from rl_conductor_server.api.openai_responses.state.history import check_storage
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.auth.keys import ApiKey
+from rl_conductor_server.endpoints.bodies import json_response, list_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
-from rl_conductor_server.endpoints.large_json import json_response
-from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.protocol import Metadata
 from rl_conductor_server.request_validation.counts import check_counts

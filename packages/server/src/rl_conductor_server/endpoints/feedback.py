@@ -10,8 +10,8 @@ from pydantic import model_validator
 
 from rl_conductor.trace.feedback import DEFAULT_KEY, Comment, Feedback, FeedbackKey, UnitScore
 from rl_conductor_server.auth.keys import ADMINISTRATOR
+from rl_conductor_server.endpoints.bodies import read_as
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Caller, RunId, ServiceDependency
-from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.errors import ApiError, run_not_found
 from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.service import Service

@@ -13,8 +13,8 @@ from fastapi.responses import Response
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from rl_conductor_server.endpoints.bodies import list_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
-from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings

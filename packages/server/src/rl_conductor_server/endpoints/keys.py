@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Request
 from pydantic import Field
 
 from rl_conductor_server.auth.created_keys import MAX_GRACE_SECONDS, KeyTerms, revoke_key, rotate_key
+from rl_conductor_server.endpoints.bodies import read_as
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Administrator, ServiceDependency, json_body
-from rl_conductor_server.endpoints.short_json import read_as
 from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.settings import EntryName
 

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from rl_conductor_server.catalog import ServedModel
+from rl_conductor_server.endpoints.bodies import list_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
-from rl_conductor_server.endpoints.list_body import list_body
 
 router = APIRouter()
 

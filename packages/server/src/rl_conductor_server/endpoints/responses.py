@@ -15,9 +15,8 @@ from rl_conductor_server.api.openai_responses.state.errors import response_not_f
 from rl_conductor_server.api.openai_responses.state.resumption import resume_stream
 from rl_conductor_server.api.openai_responses.state.stored_body import response_body
 from rl_conductor_server.api.threads import run_by_size
+from rl_conductor_server.endpoints.bodies import json_response, list_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
-from rl_conductor_server.endpoints.large_json import json_response
-from rl_conductor_server.endpoints.list_body import list_body
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow, StoredResponse

@@ -11,8 +11,8 @@ from fastapi.responses import Response
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.auth.keys import ADMINISTRATOR
+from rl_conductor_server.endpoints.bodies import json_response
 from rl_conductor_server.endpoints.dependencies import Caller, RunId, ServiceDependency
-from rl_conductor_server.endpoints.large_json import json_response
 from rl_conductor_server.errors import run_not_found
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow

@@ -1,19 +1,45 @@
-"""Returns stored values as JSON that may be as large as a request."""
+"""Reads the short bodies of requests that no model answers, and writes responses: lists, and stored values of any size.
+
+`exchange` reads the bodies of requests that models answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from rl_conductor_server.api.threads import MAX_INLINE_BYTES, run_by_size
+from rl_conductor_server.request_validation.parsing import Body, parse_body
 from rl_conductor_server.service import Service
+from rl_conductor_server.transport.body import read_json
 from rl_conductor_server.transport.streams import TimedStream
+
+B = TypeVar("B", bound=Body)
 
 PIECE_BYTES = 2**16
 """Size of the pieces in which a large value is sent."""
+
+
+async def read_as(kind: type[B], http: Request, service: Service, *, max_bytes: int | None = None) -> B:
+    """Reads and validates a body, of at most the size in the settings unless `max_bytes` is set.
+
+    Raises:
+        ApiError: it is too large, too slow, or not valid.
+        ClientDisconnect: the client has disconnected.
+    """
+    intake = service.settings.intake
+    body = await read_json(http, max_bytes=max_bytes or intake.body_bytes, seconds=intake.client_seconds)
+    return parse_body(kind, body)
+
+
+def list_body(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    """Formats a page of a list. Clients send `last_id` to get the next one."""
+    first, last = (data[0]["id"], data[-1]["id"]) if data else ("", "")
+    return {"object": "list", "data": data, "has_more": has_more, "first_id": first, "last_id": last}
 
 
 async def json_response(
