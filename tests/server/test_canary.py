@@ -17,7 +17,7 @@ from rl_conductor.types import Message, Request, ToolCall
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.experiments.canary import sample_percentile
 from rl_conductor_server.experiments.sampling import sample_unit
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import Search, Store
 from rl_conductor_server.store.models import USER_LABELS

@@ -20,7 +20,7 @@ from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.logs import add_log_fields
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.request_validation.counts import check_counts
 from rl_conductor_server.request_validation.tool_results import check_tool_results
 from rl_conductor_server.runs.handle import RunHandle

@@ -15,7 +15,7 @@ from rl_conductor_server.api.progress import progress_report
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import HEARTBEAT, HEARTBEAT_SECONDS, sse_comment
 from rl_conductor_server.errors import to_api_error
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
 
 log = logging.getLogger("rl_conductor_server")

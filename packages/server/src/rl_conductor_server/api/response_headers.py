@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rl_conductor_server.api.adapter import ResponseHeader
 from rl_conductor_server.catalog import ServedModel
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.store import Arm
 

@@ -13,7 +13,7 @@ from rl_conductor_server.endpoints.bodies import list_body, read_as
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.endpoints.files import find_file
 from rl_conductor_server.errors import ApiError, invalid_request, storage_limit_exceeded
-from rl_conductor_server.protocol import Metadata
+from rl_conductor_server.parsed_request import Metadata
 from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import StoredBatch

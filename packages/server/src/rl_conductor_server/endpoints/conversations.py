@@ -22,7 +22,7 @@ from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.endpoints.bodies import json_response, list_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
 from rl_conductor_server.errors import ApiError, invalid_request
-from rl_conductor_server.protocol import Metadata
+from rl_conductor_server.parsed_request import Metadata
 from rl_conductor_server.request_validation.counts import check_counts
 from rl_conductor_server.request_validation.parsing import Body, parse_body
 from rl_conductor_server.service import Service

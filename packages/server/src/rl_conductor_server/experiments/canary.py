@@ -14,7 +14,7 @@ from rl_conductor_server.experiments.experiment import Experiment
 from rl_conductor_server.experiments.guards import find_tripped_guard
 from rl_conductor_server.experiments.sampling import hash_to_fraction, sample_unit
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.store import Arm, Canary, Store
 
 log = logging.getLogger("rl_conductor_server")

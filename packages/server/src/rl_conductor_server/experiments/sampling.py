@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.store.models import end_users
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
 from rl_conductor_server.errors import invalid_request
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.request_validation.errors import MAX_ERRORS, UNKNOWN, invalid_body
 from rl_conductor_server.request_validation.markers import IGNORABLE, IGNORED_TOOL
 from rl_conductor_server.request_validation.paths import Path, existing_path, find_path, json_value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_conductor.types import ToolCall
 from rl_conductor_server.errors import invalid_request
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 
 MAX_QUOTED = 64
 """Characters of an id that an error quotes."""

@@ -12,7 +12,7 @@ from rl_conductor.workflow.policy import Policy
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.budgets import KeyRefusals, SharedLimits
 from rl_conductor_server.runs.run_id import new_run_id
 from rl_conductor_server.runs.truncation import fit_context

@@ -14,7 +14,7 @@ from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, M
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import sse_event
 from rl_conductor_server.errors import ApiError, anthropic_error_body
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.request_validation.parsing import parse_request
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
 

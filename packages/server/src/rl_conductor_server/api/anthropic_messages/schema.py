@@ -22,7 +22,7 @@ from rl_conductor_server.api.anthropic_messages.documents import Block, Document
 from rl_conductor_server.api.anthropic_messages.vendor_tools import ToolReference, ToolType, VendorToolBlock
 from rl_conductor_server.api.content import tool_message
 from rl_conductor_server.extension import Extension
-from rl_conductor_server.protocol import (
+from rl_conductor_server.parsed_request import (
     NEAREST_EFFORTS,
     MaxTokens,
     ParsedRequest,

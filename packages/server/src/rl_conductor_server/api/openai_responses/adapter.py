@@ -13,7 +13,7 @@ from rl_conductor_server.api.openai_responses.state.references import resolve_re
 from rl_conductor_server.api.openai_responses.stream import ResponseStream
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, openai_error_body
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.request_validation.parsing import parse_request
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.store import Store

@@ -10,7 +10,7 @@ from rl_conductor_server.api.openai_responses.ids import response_id
 from rl_conductor_server.api.openai_responses.items import incomplete_reason, output_items
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.protocol import ParsedRequest, ResponseState
+from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
 
 FAILURES = {
     "upstream_rate_limit": "rate_limit_exceeded",

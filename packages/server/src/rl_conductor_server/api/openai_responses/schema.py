@@ -23,7 +23,7 @@ from rl_conductor_server.api.openai_responses.vendor_items import (
     CustomCallOutput,
     VendorItem,
 )
-from rl_conductor_server.protocol import (
+from rl_conductor_server.parsed_request import (
     NEAREST_EFFORTS,
     MaxTokens,
     ParsedRequest,

@@ -20,7 +20,7 @@ from rl_conductor_server.api.openai_responses.response import answered_body, una
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import sse_event
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.handle import CANCELLED
 
 

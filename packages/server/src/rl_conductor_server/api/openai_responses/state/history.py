@@ -23,7 +23,7 @@ from rl_conductor_server.api.openai_responses.state.errors import (
 )
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import invalid_request, storage_limit_exceeded
-from rl_conductor_server.protocol import ParsedRequest, ResponseState
+from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
 from rl_conductor_server.runs.truncation import drop_oldest_turns
 from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode

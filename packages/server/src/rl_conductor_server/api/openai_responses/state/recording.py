@@ -12,7 +12,7 @@ from rl_conductor_server.api.openai_responses.schema import ResponsesBody
 from rl_conductor_server.api.openai_responses.state.history import end_turn
 from rl_conductor_server.api.openai_responses.state.stream_log import StreamLog
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.protocol import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.store import Store, StoredResponse
 
