@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from typing import Literal
 
 from rl_conductor.trace import Trace
-from rl_conductor_server.web.views import RunView
+from rl_conductor_server.web.run_view import RunView
 
 MAX_WORDS = 4_000
 """Longer texts are compared line by line."""

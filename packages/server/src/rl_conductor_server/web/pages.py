@@ -27,18 +27,18 @@ from rl_conductor_server.service import DAY, HOUR
 from rl_conductor_server.store import FeedbackFilter, Search
 from rl_conductor_server.store.models import SpendingGroup, Status
 from rl_conductor_server.transport.streams import EventStream
+from rl_conductor_server.web.change_events import change_events
 from rl_conductor_server.web.charts import Chart, Measure
 from rl_conductor_server.web.comparison import compare_runs
-from rl_conductor_server.web.feed import change_events
 from rl_conductor_server.web.feedback import load_feedback, parse_feedback
 from rl_conductor_server.web.forms import Form
 from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page, Visitor
 from rl_conductor_server.web.replays import parse_change, start_replay
 from rl_conductor_server.web.routing import page_router, see_other
-from rl_conductor_server.web.search import parse_search
+from rl_conductor_server.web.run_view import Progress, RunView
+from rl_conductor_server.web.search_form import parse_search
 from rl_conductor_server.web.sign_in import AdministratorPage, SignedIn
 from rl_conductor_server.web.sign_in import router as sign_in
-from rl_conductor_server.web.views import Progress, RunView
 
 ASSETS = {path.name: path for path in (Path(__file__).parent / "assets").iterdir()}
 PAGE_SIZE = 30
