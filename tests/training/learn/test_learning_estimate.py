@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from rl_conductor import Conductor, Limits, ScriptedModel, WorkerPool
+from rl_conductor.errors import LimitError
 from rl_conductor.scoring import Sample, Score
 from rl_conductor.types import Price, Request, prompt_in
 from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
@@ -95,6 +98,19 @@ def test_the_tightest_cap_makes_the_estimate_smaller(limits: Limits, share: floa
     assert (within.calls, within.tokens, within.minutes) == (100 * share, 20_000 * share, 4 * share)
     assert within.usd == Decimal("0.5") * Decimal(str(share))
     assert ESTIMATE.model_copy(update={"usd": None}).within(limits).usd is None
+
+
+async def test_the_caps_that_an_error_names_leave_room_for_a_call_of_the_dearest_worker(tmp_path: Path) -> None:
+    pool = {**build_pool(), "atlas": build_pool(Price(input=1, output=8))["atlas"]}  # reserves $0.03 for each call
+    run = partial(learn, build_task(), pool, planner=build_planner(), settings=LearnSettings(max_steps=2))
+    with pytest.raises(LimitError, match="to compare the workers on a single question: the dollars ran out") as caught:
+        await run(out=tmp_path, budget=Limits(usd="0.02"))
+    named = re.search(r"takes about \$([\d.]+), or more", str(caught.value))
+    assert named is not None
+    assert caught.value.needed <= float(named[1])
+    record = await run(out=tmp_path, budget=Limits(usd=named[1]))
+    assert record.proof is not None
+    assert record.proof.questions == record.questions["held-out"]
 
 
 def test_more_steps_cost_more_and_an_unknown_price_makes_the_dollars_unknown(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from rl_conductor_training.learn.search.plan import (
     load_plan,
     plan_search,
 )
-from rl_conductor_training.spending import CostEstimate
 
 WORKERS = ("a", "b", "c")
 STEP = Cost(usd=0.001, tokens=100, calls=1, seconds=1)
@@ -139,9 +138,8 @@ def test_a_cap_that_is_too_tight_says_how_much_would_do() -> None:
     assert plan.workflows == 2
     assert plan.exploring < plan.validating < 1
     minutes = -(-plan.thorough.seconds // 60)
-    estimate = CostEstimate(calls=1, tokens=1, usd=None, minutes=1)
-    text = describe_need(plan.thorough, estimate, limits)
-    assert text == f"a thorough one takes about ${plan.thorough.usd:.2g} and {minutes:.0f} minutes, or more"
+    text = describe_need(plan.thorough, limits)
+    assert text == f"a thorough one takes about $1.9 and {minutes:.0f} minutes, or more"
     roomy = search(Limits(seconds=minutes * 60 / 0.7, usd=Decimal(str(plan.thorough.usd / 0.7))))
     assert roomy.workflows == MAX_WORKFLOWS
 

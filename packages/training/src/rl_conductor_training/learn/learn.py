@@ -44,8 +44,11 @@ from rl_conductor_training.learn.search.explore import (
 )
 from rl_conductor_training.learn.search.plan import (
     CAP_NAMES,
+    MEASURING,
+    PROPOSING,
     SearchPlan,
     SearchSizes,
+    caps_needed,
     caps_too_low,
     describe_need,
     load_plan,
@@ -60,8 +63,6 @@ from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import CostEstimate, check_prices
 from rl_conductor_training.tasks import Sample, Task
 
-MEASURING, PROPOSING = 0.5, 0.6
-"""Shares of the caps that are spent at most when the first measurements and the planner's proposals end."""
 PILOT = 4
 """Number of training questions on which the cost of each worker is measured."""
 PILOT_PROPOSALS = 2
@@ -316,7 +317,8 @@ class _LearnRun:
         self.notes.append(f"a cap ended {stage} early: {consequence}")
 
     def _caps_too_low(self, purpose: str, thorough: Cost) -> LimitError:
-        return caps_too_low(purpose, thorough, self.estimate, self.limits, self.budget.spending)
+        needed = caps_needed(thorough, self.estimate, self.budget.largest_call)
+        return caps_too_low(purpose, needed, self.limits, self.budget.spending)
 
     async def _validate(self, exploration: Exploration, plan: SearchPlan) -> tuple[Lessons, Lessons]:
         """Runs the selected workflows on the validation questions; returns all lessons, and those of training alone.
@@ -365,7 +367,7 @@ class _LearnRun:
         spending, data = self.budget.total.spent, self.data
         plan, gate, proof = findings.search.plan, findings.gate, findings.proof
         if plan.is_smaller:
-            need = describe_need(plan.thorough, self.estimate, self.limits)
+            need = describe_need(caps_needed(plan.thorough, self.estimate, self.budget.largest_call), self.limits)
             self.notes.append(f"the caps left room for a smaller search only ({plan.summary}); {need}")
         return LearnRecord(
             task=self.data.task.name,

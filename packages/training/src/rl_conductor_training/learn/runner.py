@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil
 
-from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget
+from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, RunError
@@ -72,6 +72,8 @@ class SharedBudget:
         self.total = Budget(limits.model_copy(update={"depth": NESTING}))
         self.total.charge(previous_spending)
         self.started = time.monotonic()
+        self.largest_call = Cost()
+        """The most that a call has reserved, or would have reserved if it fitted, in each unit."""
 
     def stage(self, share: float) -> Budget:
         """Returns the budget of a stage, which ends when this share of the caps is spent."""
@@ -80,7 +82,7 @@ class SharedBudget:
         tokens = None if limits.tokens is None else int(limits.tokens * share)
         calls = None if limits.calls is None else ceil(limits.calls * share)
         seconds = None if limits.seconds is None else limits.seconds * share
-        stage = Budget(Limits(usd=usd, tokens=tokens, calls=calls, seconds=seconds, depth=NESTING), parent=self.total)
+        stage = _StageBudget(Limits(usd=usd, tokens=tokens, calls=calls, seconds=seconds, depth=NESTING), self)
         stage.charge(self.total.spent)
         stage.deadline = None if seconds is None else self.started + seconds
         return stage
@@ -95,6 +97,24 @@ class SharedBudget:
         """Spending of all stages."""
         amounts = self.total.spent
         return Cost(usd=float(amounts.usd), tokens=amounts.tokens, calls=amounts.calls, seconds=self.elapsed)
+
+    def note_call(self, reserved: Amount) -> None:
+        """Notes what a call reserves."""
+        usd, tokens = float(reserved.usd), reserved.tokens
+        largest = self.largest_call
+        self.largest_call = Cost(usd=max(usd, largest.usd), tokens=max(tokens, largest.tokens), calls=1)
+
+
+class _StageBudget(Budget):
+    """The part of the caps that a stage may use."""
+
+    def __init__(self, limits: Limits, shared: SharedBudget) -> None:
+        super().__init__(limits, parent=shared.total)
+        self._shared = shared
+
+    async def acquire(self, reservation: Reservation) -> None:
+        self._shared.note_call(reservation.amount)
+        await super().acquire(reservation)
 
 
 @dataclass

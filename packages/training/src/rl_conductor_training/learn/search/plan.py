@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -17,6 +18,8 @@ from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.search.costs import CallCosts, Cost, step_keys
 from rl_conductor_training.spending import CostEstimate
 
+MEASURING, PROPOSING = 0.5, 0.6
+"""Shares of the caps that are spent at most when the first measurements and the planner's proposals end."""
 FIRST_QUESTIONS = 6
 """Minimum number of questions of the first round of successive halving."""
 GROWTH = 2
@@ -39,9 +42,9 @@ UNANSWERED = 0.5
 """Expected share of the first round's questions on which no workflow is right."""
 STEPS_PER_WORKFLOW = 1.6
 """Expected number of a selected workflow's steps that it shares with no other one."""
-
-
 CAP_NAMES = {"usd": "the dollars", "tokens": "the tokens", "calls": "the calls", "seconds": "the time"}
+_UP = Context(prec=2, rounding=ROUND_CEILING)
+"""Rounds dollars up, so that the caps that are named suffice."""
 
 
 class SearchLevel(NamedTuple):
@@ -191,34 +194,35 @@ def store_plan(path: Path, plan: SearchPlan, key: str) -> SearchPlan:
     return plan
 
 
-def describe_need(thorough: Cost, estimate: CostEstimate, limits: Limits) -> str:
-    """Says how much a thorough run needs, in the units of the caps: as measured, or estimated if nothing was."""
-    needed = _needed(thorough, estimate)
+def caps_needed(thorough: Cost, estimate: CostEstimate, reserved: Cost) -> Cost:
+    """Returns the caps for a thorough run: its cost as measured, or estimated if nothing was, and room for one call.
+
+    A call is made only if all that it reserves fits the caps of its stage, of which the first stage has the smallest.
+    """
+    usd, seconds = float(estimate.usd or 0), estimate.minutes * 60
+    estimated = Cost(usd=usd, tokens=estimate.tokens, calls=estimate.calls, seconds=seconds)
+    return (thorough if thorough.tokens else estimated) + reserved * (1 / MEASURING)
+
+
+def describe_need(needed: Cost, limits: Limits) -> str:
+    """Says which caps a thorough run needs, in the units of the caps, rounded up."""
     parts = [
-        *([f"${needed.usd:.2g}"] if limits.usd is not None else []),
-        *([f"{needed.tokens:,.0f} tokens"] if limits.tokens is not None else []),
-        *([f"{needed.calls:,.0f} calls"] if limits.calls is not None else []),
+        *([f"${_UP.create_decimal_from_float(needed.usd):,f}"] if limits.usd is not None else []),
+        *([f"{ceil(needed.tokens):,} tokens"] if limits.tokens is not None else []),
+        *([f"{ceil(needed.calls):,} calls"] if limits.calls is not None else []),
         *([f"{ceil(needed.seconds / 60)} minutes"] if limits.seconds is not None else []),
     ]
     return f"a thorough one takes about {' and '.join(parts)}, or more"
 
 
-def _needed(thorough: Cost, estimate: CostEstimate) -> Cost:
-    if thorough.tokens:
-        return thorough
-    usd, seconds = float(estimate.usd or 0), estimate.minutes * 60
-    return Cost(usd=usd, tokens=estimate.tokens, calls=estimate.calls, seconds=seconds)
-
-
-def caps_too_low(purpose: str, thorough: Cost, estimate: CostEstimate, limits: Limits, spending: Cost) -> LimitError:
+def caps_too_low(purpose: str, needed: Cost, limits: Limits, spending: Cost) -> LimitError:
     """Builds the error of caps that did not suffice for `purpose`; it names the one that ran out."""
-    need = describe_need(thorough, estimate, limits)
     limit = spending.tightest_cap(limits)
     return LimitError(
-        f"the caps are too low {purpose}: {CAP_NAMES[limit]} ran out; {need}: raise the caps and run the same command "
-        "again",
+        f"the caps are too low {purpose}: {CAP_NAMES[limit]} ran out; {describe_need(needed, limits)}: raise the caps "
+        "and run the same command again",
         limit=limit,
-        needed=getattr(_needed(thorough, estimate), limit),
+        needed=getattr(needed, limit),
         remaining=max(float(getattr(limits, limit)) - getattr(spending, limit), 0.0),
     )
 
