@@ -116,12 +116,34 @@ async def test_the_caps_that_an_error_names_leave_room_for_a_call_of_the_dearest
 def test_more_steps_cost_more_and_an_unknown_price_makes_the_dollars_unknown(tmp_path: Path) -> None:
     data = split_task(build_task(), seed=0, opening_file=tmp_path / "heldout.json")
     conductor = Conductor(build_planner(), build_pool())
-    short, longer = (estimate_cost(data, conductor, LearnSettings(max_steps=n), SearchNeeds()) for n in (1, 3))
+    short, longer = (
+        estimate_cost(data, conductor, LearnSettings(max_steps=n), SearchNeeds(), Limits()) for n in (1, 3)
+    )
     assert longer.calls > short.calls > 50
     assert longer.usd is not None
     assert longer.usd > 0
     unpriced = conductor.replaced(pool=WorkerPool({"free": ScriptedModel("?", price=None)}))
-    assert estimate_cost(data, unpriced, LearnSettings(), SearchNeeds()).usd is None
+    assert estimate_cost(data, unpriced, LearnSettings(), SearchNeeds(), Limits()).usd is None
+
+
+def test_a_cap_on_the_time_shortens_the_training_and_not_the_calls_in_proportion(tmp_path: Path) -> None:
+    data = split_task(build_task(), seed=0, opening_file=tmp_path / "heldout.json")
+    estimate = partial(estimate_cost, data, Conductor(build_planner(), build_pool()), LearnSettings())
+    training = SearchNeeds(seconds=3600)
+    thorough, capped = estimate(training, Limits()), estimate(training, Limits(seconds=2400))
+    assert thorough.minutes > 60
+    assert capped.minutes <= 40
+    assert capped.calls == thorough.calls
+
+
+def test_a_cap_on_the_tokens_does_not_shorten_the_training(tmp_path: Path) -> None:
+    data = split_task(build_task(), seed=0, opening_file=tmp_path / "heldout.json")
+    estimate = partial(estimate_cost, data, Conductor(build_planner(), build_pool()), LearnSettings())
+    training = SearchNeeds(seconds=3600)
+    tokens = estimate(training, Limits()).tokens * 3 // 4
+    capped = estimate(training, Limits(tokens=tokens))
+    assert tokens / 2 < capped.tokens <= tokens
+    assert capped.minutes > 60
 
 
 async def test_the_estimate_includes_the_judge(tmp_path: Path) -> None:

@@ -101,6 +101,15 @@ class LearnData:
     """Group by sample id."""
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Number of questions in each part."""
+        return {
+            "training": len(self.train.samples),
+            "validation": len(self.validation.samples),
+            "held-out": self.heldout.size,
+        }
+
+    @property
     def notes(self) -> list[str]:
         """Remarks about the split for readers of the proof."""
         return [*self._note_templates(), *self._note_shared_groups()]

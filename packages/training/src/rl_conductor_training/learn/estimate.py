@@ -1,4 +1,4 @@
-"""Estimates a learning run before anything is spent: the plan of a thorough search, with the usual cost of calls."""
+"""Estimates a learning run before anything is spent: the plan of the search, with the usual cost of calls."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ VERDICTS = 2
 """Calls of a judge for each answer."""
 
 
-def estimate_cost(data: LearnData, conductor: Conductor, settings: LearnSettings, needs: SearchNeeds) -> CostEstimate:
-    """Estimates a thorough search and its proof; steps that workflows share are paid once.
+def estimate_cost(
+    data: LearnData, conductor: Conductor, settings: LearnSettings, needs: SearchNeeds, limits: Limits
+) -> CostEstimate:
+    """Estimates the most thorough search within the caps, and its proof; steps that workflows share are paid once.
 
     Args:
         data: the questions.
         conductor: the workers and the planner.
         settings: the seed, the concurrency and the number of steps.
         needs: what the learners' own searches need.
+        limits: the caps, which may leave room for a smaller search only.
     """
     workers = descriptions(conductor.pool)
     sizes = SearchSizes(
@@ -49,13 +52,14 @@ def estimate_cost(data: LearnData, conductor: Conductor, settings: LearnSettings
         training_seconds=needs.seconds,
     )
     costs, is_priced = _usual_costs(conductor, data.task.samples, settings.concurrency)
-    needed = plan_search(sizes, costs, Limits(), costs.planner * PROPOSALS).needed
-    return CostEstimate(
+    needed = plan_search(sizes, costs, limits, costs.planner * PROPOSALS).needed
+    estimate = CostEstimate(
         calls=round(needed.calls),
         tokens=round(needed.tokens),
         usd=Decimal(str(round(needed.usd, 6))) if is_priced else None,
         minutes=needed.seconds / 60,
     )
+    return estimate.within(limits)  # not even the smallest search may fit
 
 
 def _usual_costs(conductor: Conductor, samples: Sequence[Sample], concurrency: int) -> tuple[CallCosts, bool]:

@@ -126,7 +126,7 @@ async def learn(
         rated = production(workspace.conductor.pool)
         settings, limits = settings or LearnSettings(), budget or Limits()
         run = _LearnRun(task, heldout, workspace, limits, settings, on_progress, rated)
-        on_estimate(run.estimate.within(limits))
+        on_estimate(run.expected)
         try:
             return await run.run()
         finally:
@@ -181,7 +181,8 @@ class _LearnRun:
         add_production_rows(self.runner, self.rated)
         self.learners = [create() for create in self.settings.learners]
         self.needs = SearchNeeds.of(self.learners)
-        self.estimate = estimate_cost(self.data, conductor, self.settings, self.needs)
+        inputs = (self.data, conductor, self.settings, self.needs)
+        self.estimate, self.expected = estimate_cost(*inputs, Limits()), estimate_cost(*inputs, self.limits)
 
     def _stored_usage(self) -> Usage:
         """Returns the usage of all processes of this run until now."""
@@ -376,11 +377,7 @@ class _LearnRun:
             package=package_version(),
             limits=self.limits,
             estimate=self.estimate,
-            questions={
-                "training": len(data.train.samples),
-                "validation": len(data.validation.samples),
-                "held-out": len(data.heldout.task.samples),
-            },
+            questions=data.sizes,
             groups=len(set(data.groups.values())),
             candidates=findings.exploration.tried,
             proposals=findings.search.proposals,

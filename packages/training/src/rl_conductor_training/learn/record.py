@@ -100,6 +100,7 @@ class LearnRecord(Value):
     """Version of the package."""
     limits: Limits
     estimate: CostEstimate
+    """Of a thorough search, without caps."""
     questions: dict[str, int]
     """Number of questions in each part of the data."""
     groups: int
