@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from rl_conductor._internal.identity import ByIdentity
 from rl_conductor.calls.failures import format_for_log, log
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.execution.continuation import digest_subject, subject_error
@@ -25,7 +27,7 @@ from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import PlanRecord, Round, RoutingDecision, StepResult
 from rl_conductor.types import Continuation
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
 if TYPE_CHECKING:
     from rl_conductor.execution.run import Run
@@ -97,8 +99,8 @@ class PlanSource:
         if interrupted is not None and self._may_resume(interrupted.plan):
             return self.restore_plan(interrupted.plan)
         if workflow is not None:
-            self._round.space = self._round.space.relaxed_for(workflow)
-            return PlanRecord(source="given", workflow=self._round.space.check(workflow))
+            self._round.space, record = _given_plan(ByIdentity(self._round.space), ByIdentity(workflow))
+            return record
         return None
 
     def _unplanned(self, decision: RoutingDecision | None) -> PlanRecord | None:
@@ -255,3 +257,14 @@ class PlanSource:
             messages = with_prompt(context.request.messages, continuation.prompt)
             context.request = context.request.model_copy(update={"messages": messages})
         return PlanRecord(source="continuation", workflow=single_step(continuation.worker, continuation.inputs))
+
+
+@lru_cache(maxsize=256)
+def _given_plan(space: ByIdentity[PlanSpace], workflow: ByIdentity[Workflow]) -> tuple[PlanSpace, PlanRecord]:
+    """Checks a caller's workflow; cached, because callers run the same one again and again.
+
+    Raises:
+        WorkflowValidationError: it is not allowed.
+    """
+    relaxed = space.value.relaxed_for(workflow.value)
+    return relaxed, PlanRecord(source="given", workflow=relaxed.check(workflow.value))
