@@ -10,6 +10,7 @@ from rl_conductor.planning.fallback import fallback_workflow
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.request_inputs import input_parts, offered_inputs
 from rl_conductor.types import Request
+from rl_conductor.types.requests import Need
 from rl_conductor.workflow.limits import min_input_tokens
 from rl_conductor.workflow.workflow import AttachmentRule, PlanSpace
 
@@ -28,7 +29,8 @@ def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> Plan
     Raises:
         PolicyError: no plan is left.
     """
-    space = _with_attachments(_with_answer_needs(_with_room(space, pool, request), pool, request), pool, request)
+    needs = request.needs
+    space = _with_attachments(_with_answer_needs(_with_room(space, pool, request), pool, needs), pool, needs)
     if space.attachments:
         _check_readable(space, pool)
     return _with_inputs(space, request)
@@ -52,20 +54,20 @@ def _with_room(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpac
     return space.model_copy(update={"allowed": frozenset(space.allowed - too_short.keys())})
 
 
-def _with_answer_needs(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
-    needs = [name for name in request.needs if name not in ATTACHMENTS]
-    if not needs:
+def _with_answer_needs(space: PlanSpace, pool: WorkerPool, needs: Sequence[Need]) -> PlanSpace:
+    of_answer = [name for name in needs if name not in ATTACHMENTS]
+    if not of_answer:
         return space
-    last = _supporting(space.final_workers, pool, needs)
+    last = _supporting(space.final_workers, pool, of_answer)
     if not last:
-        raise _unsupported(needs, space.final_workers)
+        raise _unsupported(of_answer, space.final_workers)
     return space.model_copy(update={"last": last})
 
 
-def _with_attachments(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
+def _with_attachments(space: PlanSpace, pool: WorkerPool, needs: Sequence[Need]) -> PlanSpace:
     rules = []
     for kind in ATTACHMENTS:
-        if kind in request.needs:
+        if kind in needs:
             readers = _supporting(space.choices, pool, [kind])
             if not readers:
                 raise _unsupported([kind], space.choices)

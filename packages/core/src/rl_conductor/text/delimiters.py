@@ -45,11 +45,8 @@ def compute_nonce(key: str, contents: Sequence[str]) -> str:
 
 
 def _keyed_hash(key: bytes, contents: Sequence[str], *, size: int) -> str:
-    digest = hashlib.blake2b(key=key, digest_size=size)
-    for content in contents:
-        digest.update(len(content).to_bytes(8, "big"))
-        digest.update(content.encode(errors="surrogatepass"))
-    return digest.hexdigest()
+    fields = [len(text).to_bytes(8, "big") + text.encode(errors="surrogatepass") for text in contents]
+    return hashlib.blake2b(b"".join(fields), key=key, digest_size=size).hexdigest()
 
 
 def delimit(tag: Tag, content: str, nonce: str, **attributes: int | str) -> str:
