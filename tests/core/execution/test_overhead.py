@@ -107,6 +107,6 @@ async def test_events_are_created_only_for_a_listener() -> None:
         await made.run("Which algorithm?", workflow=WORKFLOW)
     with count_calls() as with_listener:
         await made.run("Which algorithm?", workflow=WORKFLOW, on_event=events.append)
-    emitting = "StepRun._model_call.<locals>.emit_start"
+    emitting = "StepRun._emit_start"
     assert (without.count(emitting), with_listener.count(emitting)) == (0, 3)
     assert len(events) == 9  # a plan, three steps that start and finish, the answer and the end

@@ -65,6 +65,8 @@ class RoundContext:
 
     async def replies(self, access: Collection[int]) -> list[StepResult]:
         """Waits for the steps in `access` and returns their results."""
+        if not access:
+            return []
         futures = [self.results[i] for i in sorted(access)]
         waiting = [future for future in futures if not future.done()]
         if waiting:  # not `await future`: a task that swallows our cancellation must not keep us from ending

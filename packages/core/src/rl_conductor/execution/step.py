@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rl_conductor.calls.model_call import ModelCall
@@ -93,23 +94,24 @@ class StepRun:
         )
 
     def _finish(self, reply: Message | None, started: float) -> StepResult:
-        self.result = self._to_result(
+        run = self.round.run
+        result = self.result = self._to_result(
+            "; ".join(self.errors) or None,
             status="failed" if reply is None else "ok",
-            error="; ".join(self.errors) or None,
             reply=reply,
             started=started,
-            seconds=self.round.run.elapsed() - started,
+            seconds=run.elapsed() - started,
         )
-        if self.round.run.has_listener:
-            self.round.run.emit(StepFinished(round=self.round.number, result=self.result))
-        return self.result
+        if run.has_listener:
+            run.emit(StepFinished(round=self.round.number, result=result))
+        return result
 
     def interrupted(self) -> StepResult:
         """Returns the result of a step that was cancelled."""
-        return self._to_result(status="failed", error=CANCELLED)
+        return self._to_result(CANCELLED, status="failed")
 
-    def _to_result(self, *, error: str | None, **outcome: Any) -> StepResult:
-        fields = outcome | {
+    def _to_result(self, error: str | None, **fields: Any) -> StepResult:
+        fields |= {
             "index": self.index,
             "step": self.step,
             "planned_worker": self.planned.worker,
@@ -269,10 +271,10 @@ class StepRun:
         self.errors += [f"{steps[task].worker}: {errors[task]}" for task in others]
         raise errors[own]
 
-    async def _call(self, worker: Worker, prompt: str) -> Completion:
+    def _call(self, worker: Worker, prompt: str) -> Coroutine[Any, Any, Completion]:
         if self.round.run.all_guardrails:
-            return await self._guarded_call(worker)
-        return await self._model_call(worker, prompt).complete()
+            return self._guarded_call(worker)
+        return self._model_call(worker, prompt).complete()
 
     async def _guarded_call(self, worker: Worker) -> Completion:
         """Calls a worker with the prompt that guardrails allow, and returns the reply that they allow."""
@@ -287,11 +289,6 @@ class StepRun:
         return await guard.check_reply(await self._model_call(worker, prompt, parts.request).complete())
 
     def _model_call(self, worker: Worker, prompt: str, request: Request | None = None) -> ModelCall:
-        def emit_start(attempt: int) -> None:
-            access, number = self.planned.access, self.round.number
-            event = StepStarted(round=number, index=self.index, worker=worker.name, attempt=attempt, access=access)
-            self.round.run.emit(event)
-
         return ModelCall(
             run=self.round.run,
             model=worker.model,
@@ -299,11 +296,16 @@ class StepRun:
             calls=self.calls,
             worker=worker.name,
             slot=worker.slots.get() if worker.slots else None,
-            on_attempt=emit_start if self.round.run.has_listener else None,
+            on_attempt=partial(self._emit_start, worker.name) if self.round.run.has_listener else None,
             on_text=self._emit_text if self._streams else None,
             reasoning=worker.reasoning,
             checks_format=True,
         )
+
+    def _emit_start(self, worker: str, attempt: int) -> None:
+        access, number = self.planned.access, self.round.number
+        event = StepStarted(round=number, index=self.index, worker=worker, attempt=attempt, access=access)
+        self.round.run.emit(event)
 
     def _emit_text(self, text: str) -> None:
         self.round.streamed_pieces.append(text)

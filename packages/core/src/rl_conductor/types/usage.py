@@ -68,9 +68,7 @@ _values = attrgetter(*_NAMES)
 def total(usages: Iterable[Usage]) -> Usage:
     """Sums `usages`; zero when there are none."""
     items = tuple(usages)
-    if len(items) == 1:
-        return items[0]
-    if not items:
-        return Usage()
+    if len(items) < 2:
+        return items[0] if items else Usage()
     sums = map(sum, zip(*map(_values, items), strict=True))
-    return Usage(**dict(zip(_NAMES, sums, strict=True)))
+    return items[0].model_copy(update=dict(zip(_NAMES, sums, strict=True)))
