@@ -104,7 +104,7 @@ class Numbers(BaseModel, extra="forbid"):
         ({"text": 3}, "text: write a string"),
         ({"text": ""}, "text: write at least 1 character"),
         ({"total": 3}, "total: it is computed; leave it out"),
-        ({"names": [3]}, "names.0: write a string"),
+        ({"by_name": {"a": "x"}}, "by_name.a: write an integer"),
         ({"price": "ten"}, "price: write a number"),
         ({"price": "0.123"}, "price: write no more than 2 decimal places"),
         ({"file": 3}, "file: write a path as a string"),
