@@ -100,6 +100,20 @@ def test_a_judge_scores_the_questions_that_need_one(folder: Path) -> None:
     assert all(row["scoring"]["calls"] == 2 for row in rows)
 
 
+def test_a_file_gives_the_judge_its_price(folder: Path) -> None:
+    questions, judge = folder / "questions.jsonl", folder / "judge.toml"
+    lines = [json.loads(line) | {"scoring": "judge"} for line in questions.read_text().splitlines()]
+    questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    judge.write_text('model = "skill:judge"\nprice = { input = "100", output = "100" }\n')
+
+    def dollars(name: str) -> float:
+        found = re.search(r"\$([\d.]+)", run(folder, "--estimate", "--judge", name))
+        assert found is not None
+        return float(found[1])
+
+    assert dollars(str(judge)) > dollars("skill:judge") * 10
+
+
 def test_the_estimate_spends_nothing(folder: Path) -> None:
     output = run(folder, "--estimate")
     assert not (folder / "learned").exists()

@@ -421,5 +421,5 @@ async def test_the_cost_of_a_judge_is_spent_but_is_not_that_of_a_system(tmp_path
 
 async def test_a_judge_without_a_price_is_refused_under_a_cap_in_dollars(tmp_path: Path) -> None:
     task = judged_task(tmp_path, None)
-    with pytest.raises(ConfigError, match="judge can't be used under a cap in dollars: the price of scripted:judge is"):
+    with pytest.raises(ConfigError, match=r"usd=5 can't be enforced: the price of the judge scripted:judge is unknown"):
         await learn(task, build_pool(), planner=build_planner(), out=tmp_path / "out", budget=Limits(usd=5))

@@ -148,9 +148,9 @@ def test_a_cap_on_the_tokens_does_not_shorten_the_training(tmp_path: Path) -> No
 
 async def test_the_estimate_includes_the_judge(tmp_path: Path) -> None:
     task = build_task()
-    judged = tuple(sample.model_copy(update={"details": {"judge": "openai:gpt-4o"}}) for sample in task.samples)
+    judged = tuple(sample.model_copy(update={"details": {"judge": "judge"}}) for sample in task.samples)
     estimates: list[CostEstimate] = []
-    for questions in (task, replace(task, samples=judged)):
+    for questions in (task, replace(task, samples=judged, judge_price=Price(input=3, output=12))):
         await learn(
             questions, build_pool(), planner=build_planner(), out=tmp_path / "out", on_estimate=estimates.append
         )
@@ -159,3 +159,6 @@ async def test_the_estimate_includes_the_judge(tmp_path: Path) -> None:
     assert with_judge.usd is not None
     assert plain.usd is not None
     assert with_judge.usd > plain.usd * 2
+    data = split_task(replace(task, samples=judged), seed=0, opening_file=tmp_path / "heldout.json")
+    conductor = Conductor(build_planner(), build_pool())
+    assert estimate_cost(data, conductor, LearnSettings(), SearchNeeds(), Limits()).usd is None

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rl_conductor import ScriptedModel
-from rl_conductor.errors import ModelError, RateLimitError
+from rl_conductor.errors import ConfigError, ModelError, RateLimitError
 from rl_conductor.scoring import Sample
-from rl_conductor_training.tasks.scorers.judge import Judge
+from rl_conductor.types import Price
+from rl_conductor_training.tasks.scorers.judge import Judge, load_judge
 from rl_conductor_training.tasks.scorers.mathematics import math_equal
 from rl_conductor_training.tasks.scorers.text import exact, multiple_choice, numeric, regex
 
@@ -122,6 +124,20 @@ async def test_a_judge_is_asked_in_both_orders(verdict: str, right: bool) -> Non
     assert score.right == right
     first, second = (request.messages[0].text for request in model.requests)
     assert first.index("blue\n") != second.index("blue\n")
+
+
+def test_a_judge_may_be_a_file_with_its_address_key_and_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "judge.toml"
+    path.write_text(
+        'model = "openai:judge-large"\noptions = { base_url = "http://localhost:1/v1" }\n'
+        'api_key_env = "GATEWAY_KEY"\nprice = { input = "3", output = "12" }\n'
+    )
+    monkeypatch.setenv("GATEWAY_KEY", "key")
+    judge = load_judge(str(path))
+    assert (judge.name, judge.price) == ("openai:judge-large", Price(input=3, output=12))
+    path.write_text('model = "openai:judge-large"\nprize = 3\n')
+    with pytest.raises(ConfigError, match=r"the file of a judge '.*judge.toml' is wrong: .*prize"):
+        load_judge(str(path))
 
 
 async def test_a_judge_that_changes_its_verdict_with_the_order_scores_zero() -> None:

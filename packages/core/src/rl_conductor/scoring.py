@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.types import Text, Value
+from rl_conductor.types import Price, Text, Value
 
 Split = Literal["train", "validation", "heldout"]
 SHARES: dict[Split, int] = {"train": 60, "validation": 20, "heldout": 20}
@@ -65,6 +65,8 @@ class Task:
     name: str
     samples: tuple[Sample, ...]
     scorer: Scorer | Callable[[Sample, str], Score]
+    judge_price: Price | None = None
+    """The price of the model that the scorer asks; `None` if it is unknown or the scorer asks none."""
 
     def __post_init__(self) -> None:
         if not self.samples:

@@ -13,7 +13,7 @@ from rl_conductor._internal.formatting import dollars
 from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.scoring import Sample
+from rl_conductor.scoring import Sample, Task
 from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Dollars, Value
 from rl_conductor.workflow.limits import Limits
@@ -77,6 +77,20 @@ def check_prices(pool: WorkerPool, limits: Limits) -> None:
             f"usd={limits.usd} can't be enforced: the price of worker {unpriced[0]!r} is unknown; "
             'write "price" with "input" and "output", in dollars per million tokens, beside its "model", or cap the '
             "tokens instead"
+        )
+
+
+def check_judge_price(task: Task, limits: Limits) -> None:
+    """Checks that the price of the task's judge, if it has one, is known if a cap in dollars needs it.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    judge = next((sample.details["judge"] for sample in task.samples if "judge" in sample.details), None)
+    if limits.usd is not None and judge is not None and task.judge_price is None:
+        raise ConfigError(
+            f'usd={limits.usd} can\'t be enforced: the price of the judge {judge} is unknown; write its "model" and '
+            '"price" in a file and name it, as --judge judge.toml, or cap the tokens instead'
         )
 
 

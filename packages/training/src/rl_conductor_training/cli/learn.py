@@ -99,7 +99,8 @@ JudgeOption = Annotated[
     typer.Option(
         "--judge",
         metavar="MODEL",
-        help="Model that scores answers, as provider:name: to questions with scoring 'judge', or to those of runs.",
+        help="Model that scores answers to questions with scoring 'judge', or to those of runs: provider:name, or "
+        "FILE.toml with its price and options.",
         show_default=False,
     ),
 ]
@@ -165,7 +166,7 @@ def learn(
     source = LearnSource(task, heldout, from_runs, judge, feedback_key, update)
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     learners = {"instructions": (instructions, reflection_model), "weights": (weights, weights_model)}
-    source.check(limits, {**learners, "caps": (usd, tokens, minutes)})
+    source.check({**learners, "caps": (usd, tokens, minutes)})
     _fetch_weights(pool)
     with TemporaryDirectory() as unused, (progress := _Progress(limits)).show(out):
         running = source.learn(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
-from rl_conductor.workflow.limits import Limits
 
 if TYPE_CHECKING:
     from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
@@ -27,15 +26,14 @@ class LearnSource:
     feedback_key: str | None
     update: bool
 
-    def check(self, limits: Limits, search_options: Mapping[str, Sequence[object]]) -> None:
+    def check(self, search_options: Mapping[str, Sequence[object]]) -> None:
         """Checks that the arguments go together.
 
         Args:
-            limits: the caps.
             search_options: the values of the options that only a search has a use for, by what they are for.
 
         Raises:
-            ConfigError: an argument is missing, has no effect, or asks for what can't be enforced.
+            ConfigError: an argument is missing or has no effect.
         """
         if (self.task is None) == (self.from_runs is None):
             raise ConfigError("write either a TASK, such as questions.jsonl, or --from-runs FILE")
@@ -47,19 +45,11 @@ class LearnSource:
             raise ConfigError(
                 f"{unused[0]} need --judge MODEL: without a judge of new answers, --from-runs calls no worker"
             )
-        self._check_price(limits)
 
     def _check_options_of_runs(self) -> None:
         for option, value in (("--feedback-key", self.feedback_key), ("--update", self.update)):
             if value:
                 raise ConfigError(f"{option} belongs to --from-runs FILE; leave it out, or name the file")
-
-    def _check_price(self, limits: Limits) -> None:
-        from rl_conductor.models import model  # noqa: PLC0415 - imports an adapter
-
-        if self.judge is not None and limits.usd is not None and model(self.judge).price is None:
-            problem = f"the price of {self.judge} is unknown; write --tokens or --minutes instead"
-            raise ConfigError(f"--usd can't be enforced: {problem}")
 
     async def learn(self, pool: Path, **options: Any) -> LearnRecord | FeedbackRecord:
         """Learns from the task, or from the stored runs; `options` are arguments of both."""

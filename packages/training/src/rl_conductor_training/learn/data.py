@@ -264,7 +264,7 @@ def _join_tasks(task: Task, heldout: Task) -> Task:
         return await task.score(originals[sample.id], text)
 
     renamed = [sample.model_copy(update={"id": name}) for name, sample in originals.items()]
-    return Task(task.name, (*renamed, *heldout.samples), score)
+    return Task(task.name, (*renamed, *heldout.samples), score, task.judge_price or heldout.judge_price)
 
 
 def archive_opening(opening_file: Path) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import ConfigError
-from rl_conductor.integration import price_of
-from rl_conductor.models import model
 from rl_conductor.types import Price
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import LearnData
@@ -19,7 +15,7 @@ from rl_conductor_training.learn.search.explore import PROPOSALS
 from rl_conductor_training.learn.search.plan import SearchSizes, plan_search
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.spending import DEFAULT_SECONDS, PROMPT_TOKENS, CostEstimate, mean_question_tokens
-from rl_conductor_training.tasks import Sample
+from rl_conductor_training.tasks import Task
 
 REPLY_TOKENS = 80
 """Usual tokens of a worker's reply: more than a bare answer, and less than one with all of its reasoning."""
@@ -51,7 +47,7 @@ def estimate_cost(
         learner_runs=needs.runs,
         training_seconds=needs.seconds,
     )
-    costs, is_priced = _usual_costs(conductor, data.task.samples, settings.concurrency)
+    costs, is_priced = _usual_costs(conductor, data.task, settings.concurrency)
     needed = plan_search(sizes, costs, limits, costs.planner * PROPOSALS).needed
     estimate = CostEstimate(
         calls=round(needed.calls),
@@ -62,7 +58,7 @@ def estimate_cost(
     return estimate.within(limits)  # not even the smallest search may fit
 
 
-def _usual_costs(conductor: Conductor, samples: Sequence[Sample], concurrency: int) -> tuple[CallCosts, bool]:
+def _usual_costs(conductor: Conductor, task: Task, concurrency: int) -> tuple[CallCosts, bool]:
     """Returns the usual costs of a plan and of a judged step of each worker, and whether all prices are known."""
     prices: list[Price | None] = []
 
@@ -71,12 +67,12 @@ def _usual_costs(conductor: Conductor, samples: Sequence[Sample], concurrency: i
         usd = price.cost(input_tokens=input_tokens, output_tokens=output_tokens) if price else 0
         return Cost(usd=float(usd), tokens=input_tokens + output_tokens, calls=1, seconds=seconds / concurrency)
 
-    question_tokens = PROMPT_TOKENS + mean_question_tokens(samples)
-    judges = [str(sample.details["judge"]) for sample in samples if "judge" in sample.details]
+    question_tokens = PROMPT_TOKENS + mean_question_tokens(task.samples)
+    judged = sum("judge" in sample.details for sample in task.samples)
     verdicts = Cost()
-    if judges:
-        verdict = cost(_price_of(judges[0]), question_tokens + 2 * REPLY_TOKENS, 1)
-        verdicts = verdict * (VERDICTS * len(judges) / len(samples))
+    if judged:
+        verdict = cost(task.judge_price, question_tokens + 2 * REPLY_TOKENS, 1)
+        verdicts = verdict * (VERDICTS * judged / len(task.samples))
     cards = {name: worker.card for name, worker in conductor.pool.items()}
     input_tokens = question_tokens + REPLY_TOKENS // 2
     steps = {
@@ -85,12 +81,3 @@ def _usual_costs(conductor: Conductor, samples: Sequence[Sample], concurrency: i
     }
     planner = cost(conductor.planner.model.price, PLANNER_TOKENS, REPLY_TOKENS)
     return CallCosts(steps, planner), None not in prices
-
-
-def _price_of(judge: str) -> Price | None:
-    """Returns the price of a judge by its name; a model that can't be made here has the price of the price table."""
-    try:
-        return model(judge).price
-    except ConfigError:
-        provider, _, name = judge.partition(":")
-        return price_of(provider, name)

@@ -17,7 +17,7 @@ from rl_conductor._internal.jsonl import write_lines, write_value
 from rl_conductor._internal.version import package_version
 from rl_conductor.config.learned_folder import OPENING_FILE, write_conductor_folder
 from rl_conductor.errors import ConfigError
-from rl_conductor.models import Model, model
+from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample, Score, Task
@@ -43,7 +43,7 @@ from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspac
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks.groups import group_of, hash_question
-from rl_conductor_training.tasks.scorers.judge import Judge, UnaidedJudge
+from rl_conductor_training.tasks.scorers.judge import Judge, UnaidedJudge, load_judge
 
 
 async def learn_from_runs(
@@ -64,9 +64,9 @@ async def learn_from_runs(
     """Learns a conductor from runs of a server, and writes it to a folder that `Conductor.load` reads.
 
     `path` is a file that `rl-conductor runs --export` wrote, and `judge` a model that scores the answers of other
-    workflows; without one, no worker is called. Only feedback by `feedback_key` counts, if there is one. `update` adds
-    the runs to those that the folder was learned from, and goes on from its experience. `on_counts` is called with a
-    line that says what became of the runs. The other arguments are those of `learn`.
+    workflows, as for `load_judge`; without one, no worker is called. Only feedback by `feedback_key` counts, if there
+    is one. `update` adds the runs to those that the folder was learned from, and goes on from its experience.
+    `on_counts` is called with a line that says what became of the runs. The other arguments are those of `learn`.
 
     Raises:
         ConfigError: the file can't be read, has too few usable runs, or the folder was learned from other runs, or was
@@ -86,7 +86,7 @@ async def learn_from_runs(
             on_estimate(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
             return await _learn_from_feedback(stored, rate, open_workspace(pool, planner, folder))
         return await learn(
-            judged_task(stored, model(judge) if isinstance(judge, str) else judge),
+            judged_task(stored, load_judge(judge)),
             pool,
             out=folder,
             budget=budget,
@@ -153,7 +153,7 @@ def judged_task(stored: StoredRuns, judge: Model) -> Task:
         sample.model_copy(update={"details": sample.details | {"judge": judge.name}})
         for sample in stored.samples(only_rated=False)
     )
-    return Task("runs", samples, score)
+    return Task("runs", samples, score, judge.price)
 
 
 def collect_liked_plans(

@@ -60,7 +60,7 @@ from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.row_file import fingerprint
-from rl_conductor_training.spending import CostEstimate, check_prices
+from rl_conductor_training.spending import CostEstimate, check_judge_price, check_prices
 from rl_conductor_training.tasks import Sample, Task
 
 PILOT = 4
@@ -165,6 +165,7 @@ class _LearnRun:
         check_prices(conductor.pool, self.limits)
         opening_file = folder / OPENING_FILE
         self.data = split_task(self.task, seed=self.settings.seed, opening_file=opening_file, heldout=self.heldout)
+        check_judge_price(self.data.task, self.limits)
         self.notes += [*self.workspace.notes, *self.data.notes]
         self.experience = Experience(folder / EXPERIENCE_FILE)
         self.budget = SharedBudget(self.limits, Amount.of(self._stored_usage()))

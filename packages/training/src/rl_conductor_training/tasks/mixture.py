@@ -40,7 +40,8 @@ def mixture(**parts: Mapping[str, Any]) -> Task:
         return await task.score(original, text)
 
     interleaved = chain.from_iterable(zip_longest(*prefixed))
-    return Task("mixture", tuple(sample for sample in interleaved if sample is not None), score)
+    judge_price = next((task.judge_price for task in tasks.values() if task.judge_price is not None), None)
+    return Task("mixture", tuple(sample for sample in interleaved if sample is not None), score, judge_price)
 
 
 def parse_parts(parts: Mapping[str, Any]) -> dict[str, TaskEntry]:

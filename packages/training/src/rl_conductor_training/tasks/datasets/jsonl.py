@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -10,12 +11,12 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from rl_conductor._internal.validation import field_errors
-from rl_conductor.models import Model, model
+from rl_conductor.models import Model
 from rl_conductor.scoring import Sample, Score, Scorer, Split, Task
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
 from rl_conductor_training.tasks.datasets.loading import DataRow, HubDataset, build_task
-from rl_conductor_training.tasks.scorers.judge import Judge
+from rl_conductor_training.tasks.scorers.judge import Judge, load_judge
 from rl_conductor_training.tasks.scorers.mathematics import math_equal
 from rl_conductor_training.tasks.scorers.programs import passes_tests
 from rl_conductor_training.tasks.scorers.text import exact, numeric, regex
@@ -95,13 +96,13 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
 
     Args:
         path: one JSON object per line, with the keys of `TaskLine`.
-        judge: the model, or its `provider:model`, that scores lines with scoring `judge`.
+        judge: the model that scores lines with scoring `judge`, as for `load_judge`.
         split: keep one split only, assigned by a hash of the ids, or of the line numbers without ids.
 
     Raises:
         ConfigError: the file does not exist, a line is invalid, or a line needs a judge and none was passed.
     """
-    judge_model = model(judge) if isinstance(judge, str) else judge
+    judge_model = None if judge is None else load_judge(judge)
     judge_scorer = None if judge_model is None else Judge(judge_model)
 
     async def score(sample: Sample, text: str) -> Score:
@@ -119,7 +120,8 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
         # Results are stored by sample, so another judge scores again.
         return sample.model_copy(update={"details": {**sample.details, "judge": judge_model.name}})
 
-    return build_task(Path(path).stem, HubDataset(str(path)), convert, score, path=path, split=split)
+    task = build_task(Path(path).stem, HubDataset(str(path)), convert, score, path=path, split=split)
+    return replace(task, judge_price=None if judge_model is None else judge_model.price)
 
 
 def _sample(row: DataRow, number: int) -> Sample:
