@@ -73,6 +73,18 @@ def test_numbers_names_and_quotes_are_masked() -> None:
     assert template("How old is he?") != template("How tall is he?")
 
 
+@pytest.mark.parametrize(
+    ("question", "same"),
+    [
+        ("Qui habite à Paris ?", "Qui habite à Évry ?"),
+        ("Wo liegt Österreich?", "Wo liegt Ungarn?"),
+        ("Где живёт Анна?", "Где живёт Иван?"),
+    ],
+)
+def test_names_with_letters_of_other_languages_are_masked(question: str, same: str) -> None:
+    assert template(question) == template(same)
+
+
 def test_a_group_is_never_split(tmp_path: Path) -> None:
     task = build_task()
     grouped = [

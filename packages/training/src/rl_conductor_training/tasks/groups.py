@@ -14,7 +14,9 @@ from rl_conductor.scoring import Sample
 
 _QUOTE = re.compile(r"\"[^\"]*\"|“[^”]*”|'[^']*'(?!\w)")
 _NUMBER = re.compile(r"\d[\d.,:]*")
-_NAME = re.compile(r"(?<=[a-z,;] )[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
+_LETTERS = [chr(code) for code in range(0x0530)]  # of the Latin, Greek and Cyrillic scripts
+_UPPER, _LOWER = "".join(filter(str.isupper, _LETTERS)), "".join(filter(str.islower, _LETTERS))
+_NAME = re.compile(rf"(?<=[{_LOWER},;] )[{_UPPER}][\w'-]*(?: [{_UPPER}][\w'-]*)*")
 
 
 def normalize_question(question: str) -> str:
