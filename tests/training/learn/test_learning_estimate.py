@@ -14,6 +14,7 @@ import pytest
 
 from rl_conductor import Conductor, Limits, ScriptedModel, WorkerPool
 from rl_conductor.errors import LimitError
+from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Sample, Score
 from rl_conductor.types import Price, Request, prompt_in
 from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
@@ -111,6 +112,18 @@ async def test_the_caps_that_an_error_names_leave_room_for_a_call_of_the_dearest
     record = await run(out=tmp_path, budget=Limits(usd=named[1]))
     assert record.proof is not None
     assert record.proof.questions == record.questions["held-out"]
+
+
+async def test_after_a_change_of_the_workers_the_caps_are_for_what_is_spent_from_then_on(tmp_path: Path) -> None:
+    run = partial(learn, build_task("direction"), out=tmp_path, settings=LearnSettings(max_steps=1))
+    price = Price(input=0, output=0, per_call=Decimal("0.0005"))
+    pool = build_pool(price)
+    first = await run(pool, planner=build_planner())
+    others = WorkerPool(replace(worker, instructions="Be brief.") for worker in pool.values())
+    second, again = [await run(others, planner=build_planner(), budget=Limits(usd=first.usd * 2)) for _ in range(2)]
+    assert second.usd > first.usd / 2
+    assert stored_usage(tmp_path / "replies.sqlite").cost == first.usd + second.usd
+    assert (again.usd, again.calls) == (second.usd, second.calls)
 
 
 def test_more_steps_cost_more_and_an_unknown_price_makes_the_dollars_unknown(tmp_path: Path) -> None:

@@ -13,10 +13,8 @@ from rl_conductor._internal.version import package_version
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import EXPERIENCE_FILE, OPENING_FILE
 from rl_conductor.errors import LimitError
-from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import estimate_cost
@@ -29,6 +27,7 @@ from rl_conductor_training.learn.production.rows import add_production_rows, lik
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
+from rl_conductor_training.learn.run_spending import RunSpending
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions, single_workers
 from rl_conductor_training.learn.search.costs import Cost, describe_failures, find_working, measure_costs
@@ -57,7 +56,7 @@ from rl_conductor_training.learn.search.plan import (
 )
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.validate import validate_learners
-from rl_conductor_training.learn.workspace import REPLIES_FILE, Pool, Workspace, open_workspace
+from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import CostEstimate, check_judge_price, check_prices
@@ -108,7 +107,7 @@ async def learn(
         out: the folder.
         heldout: held-out questions of one's own; by default, a part of `task` is held out.
         budget: hard caps: `usd`, `tokens`, `calls` and `seconds`. What earlier processes of the same run spent counts,
-            except for their time.
+            except for their time; other workers or questions make it another run.
         planner: the prompted planner; by default that of the pool file, or the model of the first worker
             that can plan.
         settings: the seed, the concurrency and the learners.
@@ -168,7 +167,9 @@ class _LearnRun:
         check_judge_price(self.data.task, self.limits)
         self.notes += [*self.workspace.notes, *self.data.notes]
         self.experience = Experience(folder / EXPERIENCE_FILE)
-        self.budget = SharedBudget(self.limits, Amount.of(self._stored_usage()))
+        run_key = fingerprint(*self.workspace.workers.values(), *map(Sample.model_dump_json, self.data.task.samples))
+        self.spending = RunSpending(folder, self.experience, run_key)
+        self.budget = SharedBudget(self.limits, self.spending.amount)
         self.stage = ""
         self.runner = Runner(
             task=self.data.task,
@@ -184,10 +185,6 @@ class _LearnRun:
         self.needs = SearchNeeds.of(self.learners)
         inputs = (self.data, conductor, self.settings, self.needs)
         self.estimate, self.expected = estimate_cost(*inputs, Limits()), estimate_cost(*inputs, self.limits)
-
-    def _stored_usage(self) -> Usage:
-        """Returns the usage of all processes of this run until now."""
-        return total((stored_usage(self.workspace.folder / REPLIES_FILE), self.experience.scoring_usage()))
 
     async def run(self) -> LearnRecord:
         """Runs all stages and writes the folder."""
@@ -394,6 +391,6 @@ class _LearnRun:
             calls=spending.calls,
             tokens=spending.tokens,
             usd=spending.usd,
-            unpriced_calls=self._stored_usage().unpriced_calls,
+            unpriced_calls=self.spending.unpriced_calls,
             seconds=self.budget.elapsed,
         )
