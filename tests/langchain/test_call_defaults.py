@@ -15,9 +15,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, RunnableConductor, create_conductor
+from langchain_vendor import Vendor
 from rl_conductor import RunError, ScriptedModel
-
-from .vendor import Vendor
 
 QUESTION: Any = {"messages": "hi"}
 SETTINGS: dict[str, Any] = {"temperature": 0.25, "top_p": 0.5, "max_tokens": 77, "seed": 7, "stop": ["END"]}

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from langchain_vendor import Vendor
 from rl_conductor.config.discovery import POOL_VARIABLE
-
-from .vendor import Vendor
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 POOL = """

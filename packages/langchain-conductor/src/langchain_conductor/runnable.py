@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from langchain_conductor.conductors import ConductorSource, to_conductor
 from langchain_conductor.messages import core_messages
-from langchain_conductor.models.errors import raise_langchain_errors
+from langchain_conductor.run_errors import raise_langchain_errors
 from langchain_conductor.tracing import hide_draft_tokens, track_event
 from rl_conductor.integration import run_sync
 from rl_conductor.trace.trace import PlanRecord, Round, Trace

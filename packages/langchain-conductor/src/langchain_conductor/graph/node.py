@@ -21,9 +21,9 @@ from langgraph.types import Command, Overwrite
 from typing_extensions import TypedDict
 
 from langchain_conductor.call_defaults import CallDefaults
-from langchain_conductor.chat_run import answer_message
+from langchain_conductor.chat.run import answer_message
 from langchain_conductor.conductors import ConductorSource, to_conductor
-from langchain_conductor.events import custom_data, write_custom
+from langchain_conductor.custom_events import custom_data, write_custom
 from langchain_conductor.graph.plan_review import Edit, Reject, Respond, rejection_message, request_decision
 from langchain_conductor.graph.signals import is_subgraph
 from langchain_conductor.graph.step_graph import RESULTS, AsyncNode, Graph, Update, build_step_graph, read_results

@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from langchain_conductor.graph.paused_calls import apaused_calls, paused_calls
 from langchain_conductor.graph.signals import allow_signals, raise_signals
 from langchain_conductor.graph.step_groups import StepGroup, group_steps
-from langchain_conductor.models.errors import raise_langchain_errors
+from langchain_conductor.run_errors import raise_langchain_errors
 from langchain_conductor.tracing import hide_tokens
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.integration import run_sync

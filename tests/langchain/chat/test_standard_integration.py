@@ -21,11 +21,11 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests, chat_mo
 
 from core.models.wire.base import SECRET
 from langchain_conductor import ChatConductor
+from langchain_vendor import AnthropicVendor, Vendor
 from rl_conductor import model
 from rl_conductor._internal.sync import run_sync
 
 from .greeting import greeted
-from .vendor import AnthropicVendor, Vendor
 
 PICTURE, DOCUMENT = b"\x89PNG\r\n\x1a\n", b"%PDF-1.4"
 

@@ -30,6 +30,7 @@ from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel, RunnableModel
 from langchain_conductor.models.errors import ERROR_TYPES
+from langchain_vendor import COUNTS, Vendor
 from rl_conductor import ConfigError, Message, Request, Sampling, ScriptedModel, Tool
 from rl_conductor.errors import (
     AuthenticationError,
@@ -42,8 +43,6 @@ from rl_conductor.errors import (
 )
 from rl_conductor.models import Model
 from rl_conductor.types import Completion, JsonFormat, ToolCall
-
-from .vendor import COUNTS, Vendor
 
 HELLO = Request(messages=(Message.user("Hello"),))
 NOW = Tool(name="now", description="The time.")

@@ -19,9 +19,8 @@ from pydantic import BaseModel
 from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel, RunnableModel, create_conductor, pool_of
+from langchain_vendor import REFUSAL, Vendor
 from rl_conductor import ConfigError, ScriptedModel
-
-from .vendor import REFUSAL, Vendor
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

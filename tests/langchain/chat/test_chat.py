@@ -571,6 +571,14 @@ def test_it_is_written_down_with_its_secrets_as_secrets(monkeypatch: pytest.Monk
     assert (loaded.policy, loaded.limits) == (chat.policy, chat.limits)
 
 
+def test_what_is_written_down_names_the_package_and_not_a_module_of_it() -> None:
+    class OwnConductor(ChatConductor):
+        """A user's own class."""
+
+    assert ChatConductor.lc_id() == ["langchain_conductor", "chat", "ChatConductor"]
+    assert OwnConductor.lc_id() == [*__name__.split("."), "OwnConductor"]
+
+
 def test_an_unpickled_copy_opens_its_own_connections() -> None:
     chat = ChatConductor(workers={"a": FakeListChatModel(responses=["Hi."])}, policy=Policy(single="a"))
     chat.invoke("Hello")

@@ -18,10 +18,9 @@ from pydantic import Field, PrivateAttr
 from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel
+from langchain_vendor import Vendor
 from rl_conductor import Limits, Message, Request, Sampling, ScriptedModel
 from rl_conductor.types import Delta, JsonFormat
-
-from .vendor import Vendor
 
 PIECES = ["Hello", " to", " you", "."]
 SETTINGS: list[dict[str, Any]] = [

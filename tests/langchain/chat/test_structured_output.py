@@ -19,11 +19,10 @@ from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor
 from langchain_conductor.models.json_replies import json_reply
+from langchain_vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, Vendor
 from rl_conductor import RunError, ScriptedModel, model
 from rl_conductor.integration import run_sync
 from rl_conductor.types import JsonFormat
-
-from .vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, Vendor
 
 REFUSED = getattr(exceptions, "ModelRefusalError", OutputParserException)
 """The error since langchain-core 1.7.5; before, parsers of tool calls return `None` for a reply without any."""

@@ -27,7 +27,7 @@ from postgres import postgres, postgres_server  # noqa: F401 (fixtures)
 from rl_conductor import Conductor, ConfigError, Limits, ModelError, Policy, Request, RunError
 from rl_conductor.errors import WorkflowError
 
-PROGRAM = Path(__file__).parents[1] / "interrupted_graph.py"
+PROGRAM = Path(__file__).parents[2] / "interrupted_graph.py"
 PATIENCE = 60.0
 """Seconds within which a process must have come as far as the test wants, however busy the machine is."""
 NOTHING = "nothing"

@@ -14,8 +14,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from core.models.wire.base import SECRET
 from langchain_conductor import ChatConductor, RunnableConductor, create_conductor
-
-from .vendor import Vendor
+from langchain_vendor import Vendor
 
 TOKENS = ["Hello", " to", " you", "."]
 QUESTION: Any = {"messages": "hi"}

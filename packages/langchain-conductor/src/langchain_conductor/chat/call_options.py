@@ -9,8 +9,8 @@ from langchain_core.messages import BaseMessage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from langchain_conductor.call_defaults import StopSequences
+from langchain_conductor.chat.structured_output import response_format
 from langchain_conductor.messages import core_messages, core_tool
-from langchain_conductor.structured_output import response_format
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import first_field_error, parse_response_format, parse_tool_choice
 from rl_conductor.types import Effort, Request, Sampling

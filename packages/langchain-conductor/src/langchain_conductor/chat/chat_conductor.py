@@ -14,14 +14,14 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 
-from langchain_conductor.cache_key import cache_key
-from langchain_conductor.call_options import CallOptions
-from langchain_conductor.chat_run import ChatRun, combine_outputs
-from langchain_conductor.chat_settings import ChatConductorSettings
+from langchain_conductor.chat.cache_key import cache_key
+from langchain_conductor.chat.call_options import CallOptions
+from langchain_conductor.chat.run import ChatRun, combine_outputs
+from langchain_conductor.chat.settings import ChatConductorSettings
+from langchain_conductor.chat.structured_output import Method, Schema, response_format, unwrap_schema, with_parser
 from langchain_conductor.conductors import model_name
 from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, lc_tool
 from langchain_conductor.pool import AnyWorker
-from langchain_conductor.structured_output import Method, Schema, response_format, unwrap_schema, with_parser
 from langchain_conductor.tracing import prepare_run
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import iterate_sync, parse_tool_choice, run_sync
@@ -286,6 +286,11 @@ class ChatConductor(ChatConductorSettings):
     def is_lc_serializable(cls) -> bool:
         """Returns `True`: `dumps` can write it if it can write its workers."""
         return True
+
+    @classmethod
+    def get_lc_namespace(cls) -> list[str]:
+        """Returns the path in the ids that `dumps` writes: this class is imported from the package `chat`."""
+        return cls.__module__.removesuffix(".chat_conductor").split(".")
 
     @property
     def lc_attributes(self) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import set_config_context
 
-from langchain_conductor.events import custom_data, write_custom
+from langchain_conductor.custom_events import custom_data, write_custom
 from langchain_conductor.messages import lc_reply, lc_usage
-from langchain_conductor.models.errors import to_langchain_error
 from langchain_conductor.models.usage import disable_usage_callbacks
+from langchain_conductor.run_errors import to_langchain_error
 from langchain_conductor.tracing import NOSTREAM_TAG, child_config, track_event
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError

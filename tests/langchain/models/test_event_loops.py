@@ -31,8 +31,7 @@ from pydantic import Field
 from core.models.wire.base import SECRET
 from langchain_conductor import ChatConductor, create_conductor
 from langchain_conductor.models.invocation import is_async_only
-
-from .vendor import Vendor
+from langchain_vendor import Vendor
 
 TEXT = "Hello to you."
 FROM = Counter[tuple[str, str]]
