@@ -293,3 +293,9 @@ def test_servers_are_looked_for_where_they_usually_are() -> None:
 def test_weights_of_no_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="unknown embedded model"):
         embedded.fetch(["gpt-6"])
+
+
+def test_weights_are_fetched_for_embedded_models_inside_of_others() -> None:
+    embedded.fetch_embedded(["openai:gpt-6", "ollama:not-embedded:7b"])
+    with pytest.raises(ConfigError, match="unknown embedded model 'gpt-6'"):
+        embedded.fetch_embedded(["coder:embedded:gpt-6"])

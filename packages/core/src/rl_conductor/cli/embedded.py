@@ -30,7 +30,7 @@ def prepare_models(conductor: Conductor, discovered: DiscoveredPool, *, runs: bo
     if runs:
         policy = conductor.policy
         models += [worker.model for worker in conductor.pool.values() if not policy.forbidden_because(worker.card)]
-    fetch(dict.fromkeys(model.name.removeprefix(PREFIX) for model in models if model.name.startswith(PREFIX)))
+    fetch_embedded(model.name for model in models)
 
 
 def _introduce(discovered: DiscoveredPool, error: Console) -> None:
@@ -46,6 +46,19 @@ def _introduce(discovered: DiscoveredPool, error: Console) -> None:
 def _better_models_hint() -> str:
     keys = ", ".join(ENDPOINTS[provider].key_variables[0] for provider in VENDORS)
     return f"set one of {keys}, start a local server (Ollama, vLLM, llama.cpp, LM Studio), or pass --pool FILE"
+
+
+def fetch_embedded(models: Iterable[str]) -> None:
+    """Downloads missing weights of the embedded ones among `models`, and of those inside of others.
+
+    Args:
+        models: names such as `openai:gpt-5`, `embedded:NAME` and `coder:embedded:NAME`.
+
+    Raises:
+        ConfigError: the name of an embedded model is unknown, or no source provides its weights.
+    """
+    names = (f":{model}".partition(f":{PREFIX}")[2] for model in models)
+    fetch(dict.fromkeys(filter(None, names)))
 
 
 def fetch(names: Iterable[str]) -> None:

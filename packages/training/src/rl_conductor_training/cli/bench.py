@@ -19,7 +19,7 @@ from rich.text import Text
 
 from rl_conductor._internal.formatting import counted, dollars, tokens
 from rl_conductor.cli import exit_codes, options
-from rl_conductor.cli.embedded import PREFIX, fetch
+from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def bench(
 
 def fetch_weights(settings: BenchSettings) -> None:
     """Downloads missing embedded weights."""
-    fetch(dict.fromkeys(name.removeprefix(PREFIX) for name in settings.models if name.startswith(PREFIX)))
+    fetch_embedded(settings.models)
 
 
 def _format_usage(bench_run: Bench) -> str:

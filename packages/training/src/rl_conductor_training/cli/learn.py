@@ -21,7 +21,7 @@ from rich.text import Text
 from rl_conductor._internal.formatting import cost, counted
 from rl_conductor.calls.budget import Amount
 from rl_conductor.cli import exit_codes, options
-from rl_conductor.cli.embedded import PREFIX, fetch
+from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
@@ -209,13 +209,11 @@ def _show_estimate(estimate: CostEstimate, *, limits: Limits, is_all: bool) -> N
 
 
 def _fetch_weights(pool: Path) -> None:
-    """Downloads missing weights of embedded models, also of those inside of `coder:`, `reader:` and `writer:`."""
     from rl_conductor.pool.pool_file import read_pool_file  # noqa: PLC0415
 
     content = read_pool_file(pool)
     entries = [*content.workers.values(), *([content.planner] if content.planner else [])]
-    names = [entry.model.partition(PREFIX)[2] for entry in entries if PREFIX in entry.model]
-    fetch(dict.fromkeys(names))
+    fetch_embedded(entry.model for entry in entries)
 
 
 def _format_estimate(estimate: CostEstimate, limits: Limits) -> str:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from rl_conductor._internal.formatting import dollars
 from rl_conductor.cli import options
-from rl_conductor.cli.embedded import PREFIX, fetch
+from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.train.config import Reporter, TrainConfig, read_config
@@ -169,7 +169,7 @@ def _fetch_weights(config: TrainConfig) -> None:
     small = config.pool.small
     names = [config.model, *(entry.model for entry in config.pool.workers.values())]
     names += [small.reader, small.coder, small.writer] if small else []
-    fetch(dict.fromkeys(name.rpartition(PREFIX)[2] for name in names if PREFIX in name))
+    fetch_embedded(names)
 
 
 # ------------------------------------------------------------------------------------ progress

@@ -17,7 +17,7 @@ from rl_conductor._internal.formatting import cost, cost_in_words, rates, second
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.cli import exit_codes, options
-from rl_conductor.cli.embedded import PREFIX, fetch
+from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 from rl_conductor.config.discovery import DiscoveredPool, discover
 from rl_conductor.errors import ConductorError
@@ -132,8 +132,7 @@ def _description(worker: Worker) -> str:
 
 
 def _probe_pool(discovered: DiscoveredPool, budget: Decimal | None) -> dict[str, Call]:
-    models = [worker.model.name for worker in discovered.pool.values()]
-    fetch(dict.fromkeys(name.removeprefix(PREFIX) for name in models if name.startswith(PREFIX)))
+    fetch_embedded(worker.model.name for worker in discovered.pool.values())
     return asyncio.run(_probe_workers(discovered, Limits(usd=budget)))
 
 
