@@ -374,9 +374,14 @@ async def test_a_pool_file_names_servers_and_the_variables_with_their_secrets(
     assert sent == {(None, None), (f"Bearer {SECRET}", SECRET)}
 
 
-def test_a_pool_file_says_which_variable_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("value", [None, " "])
+def test_a_pool_file_says_which_variable_is_missing(
+    value: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
+    if value is not None:
+        monkeypatch.setenv("NO_VALUE", value)
     file = tmp_path / "pool.toml"
-    file.write_text('[workers.w]\nmodel = "openai:m"\nmcp.shop = { url = "http://x/mcp", api_key_env = "NO_SUCH" }\n')
-    with pytest.raises(ConfigError, match="MCP server 'shop': the environment variable 'NO_SUCH' is not set"):
+    file.write_text('[workers.w]\nmodel = "openai:m"\nmcp.shop = { url = "http://x/mcp", api_key_env = "NO_VALUE" }\n')
+    with pytest.raises(ConfigError, match="MCP server 'shop': the environment variable NO_VALUE is not set"):
         WorkerPool.from_toml(file)

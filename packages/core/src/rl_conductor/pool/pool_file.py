@@ -124,17 +124,10 @@ class ModelEntry(_Entry):
         """Reads the key, and headers to add to `headers`, from the environment."""
         options: dict[str, Any] = {}
         if self.api_key_env is not None:
-            options["api_key"] = self._variable(self.api_key_env)
+            options["api_key"] = _variable(self.api_key_env, self.model).strip()
         if self.headers_env:
-            secret_headers = {name: self._variable(variable) for name, variable in self.headers_env.items()}
-            options["headers"] = {**headers, **secret_headers}
+            options["headers"] = {**headers, **_secret_headers(self.headers_env, self.model)}
         return options
-
-    def _variable(self, name: str) -> str:
-        value = os.environ.get(name, "").strip()
-        if not value:
-            raise ConfigError(f"{self.model}: the environment variable {name} is not set")
-        return value
 
     def relative_to(self, folder: Path) -> Self:
         """Resolves the path of a `conductor:FILE` model, which is relative to the file that names it."""
@@ -188,14 +181,15 @@ class MCPEntry(_Entry):
         Raises:
             ConfigError: the entry is invalid, or a variable that it names is not set.
         """
-        headers = {header: _variable(variable, name) for header, variable in self.headers_env.items()}
+        reader = f"MCP server {name!r}"
+        headers = _secret_headers(self.headers_env, reader)
         if self.api_key_env:
-            headers["Authorization"] = f"Bearer {_variable(self.api_key_env, name)}"
+            headers["Authorization"] = f"Bearer {_variable(self.api_key_env, reader).strip()}"
         return MCPServer(
             self.command,
             url=self.url,
             name=name,
-            env={variable: _variable(variable, name) for variable in self.env},
+            env={variable: _variable(variable, reader) for variable in self.env},
             headers=headers,
             only=self.only,
             prefix=self.prefix,
@@ -203,10 +197,16 @@ class MCPEntry(_Entry):
         )
 
 
-def _variable(variable: str, server: str) -> str:
-    if variable not in os.environ:
-        raise ConfigError(f"MCP server {server!r}: the environment variable {variable!r} is not set")
-    return os.environ[variable]
+def _variable(name: str, reader: str) -> str:
+    """Returns the value of an environment variable; `reader` is the model or server that needs it."""
+    value = os.environ.get(name, "")
+    if not value.strip():
+        raise ConfigError(f"{reader}: the environment variable {name} is not set")
+    return value
+
+
+def _secret_headers(variables: Mapping[str, str], reader: str) -> dict[str, str]:
+    return {header: _variable(variable, reader).strip() for header, variable in variables.items()}
 
 
 class WorkerSettings(_Entry):
