@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -226,11 +226,12 @@ def checked(completion: Completion, request: Request) -> Completion:
     raise BadResponseError(f"{model}: {why}", model=model, usage=completion.usage)
 
 
-async def collect(deltas: AsyncIterator[Delta]) -> Completion:
-    """Reads a stream to its end and returns the completion; raises `BadResponseError` if it ends early."""
-    async for delta in deltas:
-        if delta.completion is not None:
-            return delta.completion
+async def collect(deltas: AsyncGenerator[Delta, None]) -> Completion:
+    """Reads a stream to its completion and closes it; raises `BadResponseError` if it ends without one."""
+    async with aclosing(deltas):
+        async for delta in deltas:
+            if delta.completion is not None:
+                return delta.completion
     raise BadResponseError("the stream ended before the reply was complete", model="unknown")
 
 

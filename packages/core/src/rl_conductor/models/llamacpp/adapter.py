@@ -96,8 +96,7 @@ class LlamaCppModel:
 
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""
-        async with aclosing(self.stream(request)) as deltas:
-            return await collect(deltas)
+        return await collect(self.stream(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply. Closing the generator early, or a timeout, stops the generation."""

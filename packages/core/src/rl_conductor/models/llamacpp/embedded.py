@@ -46,8 +46,7 @@ class EmbeddedModel:
 
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""
-        async with aclosing(self.stream(request)) as deltas:
-            return await collect(deltas)
+        return await collect(self.stream(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply. The first call waits for the download, which does not count towards its timeout."""

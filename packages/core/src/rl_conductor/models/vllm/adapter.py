@@ -94,8 +94,7 @@ class VLLMModel:
 
     async def complete(self, request: Request) -> Completion:
         """Returns the complete reply."""
-        async with aclosing(self.stream(request)) as deltas:
-            return await collect(deltas)
+        return await collect(self.stream(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply. Closing the generator early, or a timeout, aborts the request in the engine."""
