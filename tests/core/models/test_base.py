@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import format_datetime
@@ -168,7 +168,7 @@ def test_a_vendor_can_report_no_more_tokens_than_any_call_uses() -> None:
 
 
 async def test_collecting_a_broken_stream_is_a_bad_response() -> None:
-    async def broken() -> AsyncIterator[Delta]:
+    async def broken() -> AsyncGenerator[Delta, None]:
         yield Delta(text="hi")
 
     with pytest.raises(BadResponseError, match="ended before"):
