@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from rl_conductor_training.learn.estimate import REPLY_TOKENS, estimate_cost
 from rl_conductor_training.learn.learners.base import SearchNeeds
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Task
+from rl_conductor_training.tasks.scorers.text import exact
 from training.learn import skills
 from training.learn.skills import build_planner, build_pool, build_task
 
@@ -124,6 +126,23 @@ async def test_after_a_change_of_the_workers_the_caps_are_for_what_is_spent_from
     assert second.usd > first.usd / 2
     assert stored_usage(tmp_path / "replies.sqlite").cost == first.usd + second.usd
     assert (again.usd, again.calls) == (second.usd, second.calls)
+
+
+async def test_the_same_reply_to_a_question_is_scored_once_also_by_a_later_process(tmp_path: Path) -> None:
+    scored: list[tuple[str, str]] = []
+
+    async def judge(sample: Sample, text: str) -> Score:
+        scored.append((sample.id, text))
+        await asyncio.sleep(0.001)
+        return await exact(sample, text)
+
+    task, planner = replace(build_task(), scorer=judge), build_planner()
+    counts = []
+    for steps in (1, 2):
+        await learn(task, build_pool(), planner=planner, out=tmp_path, settings=LearnSettings(max_steps=steps))
+        counts.append(len(scored))
+    assert counts[0] < counts[1]
+    assert len(scored) == len(set(scored))
 
 
 def test_more_steps_cost_more_and_an_unknown_price_makes_the_dollars_unknown(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from operator import not_
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -17,6 +18,7 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import fingerprint_worker
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.scoring import Score
 from rl_conductor.types import Dollars, Text, Usage, total
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.row_file import Row, RowFile, fingerprint
@@ -51,7 +53,9 @@ class ExperienceRow(Row):
     seconds: float = 0.0
     """Seconds until the answer; cached calls count with their original time."""
     scoring: Usage = Field(default_factory=Usage, exclude_if=lambda usage: not usage.calls)
-    """Usage of a judge, which is part of the spending; its replies are not cached."""
+    """Usage of a judge, which is part of the spending; none if the same reply had its score before."""
+    score_key: str = Field(default="", exclude_if=not_)
+    """Fingerprint of the question, its scoring and the reply; empty if there was no reply to score."""
     source: Literal["learn", "production"] = Field(default="learn", exclude_if=lambda source: source == "learn")
     """`production`: a run of a server, scored by its users' feedback; it cost this learning run nothing."""
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -94,6 +98,13 @@ class Experience(RowFile[ExperienceRow]):
 
     row_type = ExperienceRow
     contents = "experience"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.scores = {
+            row.score_key: Score(value=row.score, answer=row.answer) for row in self._rows.values() if row.score_key
+        }
+        """The scores of replies by `score_key`, because the same reply to a question is scored once."""
 
     def rows(self, samples: Iterable[Sample]) -> list[ExperienceRow]:
         """Returns the rows about these questions, in the order of the file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from rl_conductor_training.learn.experience import Experience, ExperienceRow, ro
 from rl_conductor_training.learn.failures import count_outcomes, find_failures
 from rl_conductor_training.learn.record import WorkerFailures
 from rl_conductor_training.learn.search.costs import Cost
+from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import NESTING, cached_amount, was_limited
 from rl_conductor_training.tasks import Sample, Task
 
@@ -140,6 +142,8 @@ class Runner:
     """Keys of the rows that this process added."""
     reused: set[str] = field(default_factory=set)
     """Keys of the rows of earlier processes that took the place of runs."""
+    scoring: dict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    """Locks by `score_key`: the same reply of several runs at the same time is scored once."""
     opened: list[Model] = field(default_factory=list)
     """Models that learners opened besides those of the conductor."""
 
@@ -241,15 +245,12 @@ class Runner:
                 return
         self.refund_cached(trace.calls)
         failure = _find_failure(trace, is_workflow=system == "workflow")
+        score_key = "" if failure else fingerprint(sample.model_dump_json(), trace.text)
         usages: list[Usage] = []
         try:
             with call_scope(self.budget, None, usages):
-                score = wrong(None, failure) if failure else await self._score(sample, trace.text)
-        except LimitError as error:  # of a judge
-            if error.needed == UNKNOWN_PRICE:
-                raise ConfigError(
-                    f"the judge can't be used under a cap in dollars: {error}, or cap the tokens"
-                ) from error
+                score = wrong(None, failure) if failure else await self._score(sample, trace.text, score_key)
+        except LimitError:  # of a judge
             self.is_exhausted = True
             return
         if was_limited(trace, self.budget):
@@ -273,15 +274,29 @@ class Runner:
             outcomes=count_outcomes(trace.calls),
             seconds=_latency(trace, sum(call_seconds)),
             scoring=total(usages),
+            score_key=score_key,
         )
         self.experience.append(row)
         self.added.add(key)
         self.on_row(row)
 
-    async def _score(self, sample: Sample, text: str) -> Score:
+    async def _score(self, sample: Sample, text: str, key: str) -> Score:
+        """Scores an answer, unless the same answer to the question has its score already."""
+        scores = self.experience.scores
+        async with self.scoring[key]:
+            if key not in scores:
+                scores[key] = await self._score_anew(sample, text)
+        return scores[key]
+
+    async def _score_anew(self, sample: Sample, text: str) -> Score:
         """Scores an answer. Raises `ConfigError` if the task's scorer, which may be the user's own, fails."""
         try:
             return await self.task.score(sample, text)
+        except LimitError as error:
+            if error.needed != UNKNOWN_PRICE:
+                raise
+            problem = f"the judge can't be used under a cap in dollars: {error}, or cap the tokens"
+            raise ConfigError(problem) from error
         except ConductorError:
             raise
         except Exception as error:
