@@ -269,6 +269,40 @@ async def test_a_call_is_given_up_at_its_own_timeout_and_at_the_deadline_whichev
     assert hangs.held == 0
 
 
+async def test_calls_at_the_same_time_end_at_their_own_timeouts_whichever_began_first() -> None:
+    hangs, ended = Gated("never", forever), list[float]()
+
+    async def give_up_after(seconds: float) -> None:
+        error, _, _ = await ask(hangs, request=REQUEST.model_copy(update={"timeout": seconds}), retries=0)
+        assert isinstance(error, ModelTimeoutError)
+        ended.append(seconds)
+
+    answered, *_ = await asyncio.gather(
+        ask(ScriptedModel("ok"), request=REQUEST.model_copy(update={"timeout": 0.01})),
+        *map(give_up_after, (0.06, 0.02, 0.04)),
+    )
+
+    assert (answered[0].text, ended) == ("ok", [0.02, 0.04, 0.06])
+
+
+async def test_calls_with_timeouts_share_one_timer_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, asked = asyncio.get_running_loop(), list[float]()
+    call_at = loop.call_at
+
+    def record(when: float, *rest: Any) -> asyncio.TimerHandle:
+        asked.append(when)
+        return call_at(when, *rest)
+
+    monkeypatch.setattr(loop, "call_at", record)
+    slow = REQUEST.model_copy(update={"timeout": 60.0})
+
+    for _ in range(3):
+        run = RunContext(limits=COUNTED)
+        await ModelCall(run=run, model=ScriptedModel("ok"), request=slow, calls=[]).complete()
+
+    assert len(asked) == 1
+
+
 async def test_room_that_comes_free_after_the_deadline_is_not_waited_for() -> None:
     run = RunContext(limits=Limits(concurrency=1, seconds=0.03))
     call = ModelCall(run=run, model=ScriptedModel("never"), request=REQUEST, calls=[])
