@@ -7,7 +7,7 @@ after one that refused or failed, the trace contains a note in place of the text
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from rl_conductor.calls.context import RunContext
@@ -111,7 +111,7 @@ class PromptParts:
         """Applies `rewrite` to every text; the prompt's delimiters are added later."""
         request = rewrite_request(self.request, rewrite)
         evidence = tuple(
-            replace(earlier, subtask=rewrite(earlier.subtask), reply=rewrite(earlier.reply))
+            earlier._replace(subtask=rewrite(earlier.subtask), reply=rewrite(earlier.reply))
             for earlier in self.evidence
         )
         return PromptParts(request, evidence, rewrite(self.subtask))

@@ -31,9 +31,10 @@ def check_format(completion: Completion, request: Request) -> Completion:
 
 
 def _missing_call(completion: Completion, request: Request) -> str | None:
-    choice, called = request.tool_choice, [call.name for call in completion.message.tool_calls]
+    choice = request.tool_choice
     if not request.tools or choice in ("auto", "none"):
         return None
+    called = [call.name for call in completion.message.tool_calls]
     is_met = bool(called) if choice == "required" else choice in called
     return None if is_met else f"the reply has no call of a tool, which tool_choice {choice!r} requires"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from json import JSONEncoder
-from typing import Self
+from typing import NamedTuple, Self
 
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.truncation import truncate_middle
@@ -38,8 +37,7 @@ _BEFORE_SUBTASK = "\n\n" + SUBTASK.partition("{subtask}")[0]
 _to_json = JSONEncoder(ensure_ascii=False).encode  # `json.dumps` creates an encoder for each text
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """An earlier step that a worker or the planner may read."""
 
     label: str
@@ -52,8 +50,8 @@ class Evidence:
     @classmethod
     def of(cls, label: str, result: StepResult) -> Self:
         """Returns the subtask of a step with its reply, or with a note if it has none."""
-        reply = result.text if result.status == "ok" else NO_REPLY
-        return cls(label=label, subtask=result.step.subtask, reply=reply, worker=result.step.worker)
+        step, reply = result.step, result.text if result.status == "ok" else NO_REPLY
+        return cls(label=label, subtask=step.subtask, reply=reply, worker=step.worker)
 
 
 def worker_prompt(question: str, evidence: Sequence[Evidence], subtask: str, *, key: str) -> str:
