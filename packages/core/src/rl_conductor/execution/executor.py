@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from rl_conductor.execution.round_context import RoundContext
 from rl_conductor.execution.step import StepRun
 from rl_conductor.planning.plan_stream import PlanStream, ReadyStep
-from rl_conductor.trace.events import PlanRejected, StepFinished
+from rl_conductor.trace.events import StepFinished
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
 from rl_conductor.workflow.workflow import Step, Workflow
 
@@ -36,12 +36,12 @@ class Execution:
         """Starts each step of `plan` as soon as it is written, and runs the plan once it is complete."""
         try:
             async for item in plan:
-                if isinstance(item, ReadyStep):
-                    self.start(item.index, item.step)
-                elif isinstance(item, PlanRejected):
-                    await self.abandon()
-                else:
+                if isinstance(item, PlanRecord):
                     self.plan = item
+                elif isinstance(item, ReadyStep):
+                    self.start(item.index, item.step)
+                else:  # the planner took the steps back
+                    await self.abandon()
             if self.plan is None or self.plan.workflow is None:
                 return
             last = await self._start_workflow(self.plan.workflow)

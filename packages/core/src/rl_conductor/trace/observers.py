@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from rl_conductor.trace.events import Event, Listener
@@ -44,12 +44,13 @@ def observe(observer: Observer) -> Callable[[], None]:
     return lambda: _observers.remove(observer)
 
 
+def observe_run(info: Callable[[], RunInfo], emit: Listener) -> AbstractContextManager[Listener]:
+    """Enters all observers in a `with` block, for a listener that calls theirs and then `emit`."""
+    return _observed(info, emit) if _observers else nullcontext(emit)
+
+
 @contextmanager
-def observe_run(info: Callable[[], RunInfo], emit: Listener) -> Iterator[Listener]:
-    """Enters all observers, and yields a listener that calls theirs and then `emit`."""
-    if not _observers:
-        yield emit
-        return
+def _observed(info: Callable[[], RunInfo], emit: Listener) -> Iterator[Listener]:
     with ExitStack() as stack:
         listeners = [stack.enter_context(observer(info())) for observer in _observers]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
-from operator import attrgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -62,7 +62,7 @@ class Usage(Value):
 
 
 _NAMES = tuple(Usage.model_fields)
-_values = attrgetter(*_NAMES)
+_values = itemgetter(*_NAMES)
 
 
 def total(usages: Iterable[Usage]) -> Usage:
@@ -70,5 +70,6 @@ def total(usages: Iterable[Usage]) -> Usage:
     items = tuple(usages)
     if len(items) < 2:
         return items[0] if items else Usage()
-    sums = map(sum, zip(*map(_values, items), strict=True))
+    # Reads `__dict__`, as the attributes of pydantic's models take twice as long.
+    sums = map(sum, zip(*[_values(usage.__dict__) for usage in items], strict=True))
     return items[0].model_copy(update=dict(zip(_NAMES, sums, strict=True)))
