@@ -26,23 +26,21 @@ class NestedRecords:
 
     began: float
     """When the run around the call began, on `time.monotonic`."""
-    calls: list[Call] = field(default_factory=list)
-    tools: list[ToolUse] = field(default_factory=list)
-    runs: list[NestedRun] = field(default_factory=list)
+    records: list[Call | ToolUse | NestedRun] = field(default_factory=list)
 
     def add_calls(self, calls: Iterable[Call], began: float) -> None:
         """Adds calls with times that count from `began`."""
         shift = began - self.began
-        self.calls.extend(call.model_copy(update={"started": call.started + shift}) for call in calls)
+        self.records.extend(call.model_copy(update={"started": call.started + shift}) for call in calls)
 
     def add_tools(self, tools: Iterable[ToolUse], began: float) -> None:
         """Adds uses of tools with times that count from `began`."""
         shift = began - self.began
-        self.tools.extend(tool.model_copy(update={"started": tool.started + shift}) for tool in tools)
+        self.records.extend(tool.model_copy(update={"started": tool.started + shift}) for tool in tools)
 
     def add_run(self, trace: Trace, began: float) -> None:
         """Adds a run that began at `began`."""
-        self.runs.append(
+        self.records.append(
             NestedRun(
                 id=trace.id,
                 planner=trace.planner,
@@ -56,13 +54,13 @@ class NestedRecords:
 
     def to_nested(self) -> Nested | None:
         """Returns the records for the trace, shortened to at most `MAX_NESTED_CHARS`; `None` if there are none."""
-        if not (self.calls or self.tools or self.runs):
+        if not self.records:
             return None
-        space = _Space(MAX_NESTED_CHARS)
+        space, records = _Space(MAX_NESTED_CHARS), self.records
         return Nested(
-            runs=space.fitting([_fit_run(run) for run in self.runs]),
-            calls=space.fitting([_shorten_call(call, MAX_TEXT_CHARS) for call in self.calls]),
-            tools=space.fitting([_shorten_tool(tool) for tool in self.tools]),
+            runs=space.fitting([_fit_run(run) for run in records if isinstance(run, NestedRun)]),
+            calls=space.fitting([_shorten_call(call, MAX_TEXT_CHARS) for call in records if isinstance(call, Call)]),
+            tools=space.fitting([_shorten_tool(tool) for tool in records if isinstance(tool, ToolUse)]),
             left_out=space.left_out,
         )
 
