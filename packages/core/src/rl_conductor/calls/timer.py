@@ -76,7 +76,8 @@ class _Alarm:
         self._handle = None if time == inf else self.loop.call_at(time, self._ring)
 
     def _ring(self) -> None:
-        over = [timer for timer in self.timers if timer.end <= self._time]
+        now = max(self._time, self.loop.time())  # a late ring is for all that have ended until now
+        over = [timer for timer in self.timers if timer.end <= now]
         self.timers.difference_update(over)
         self._set(min([timer.end for timer in self.timers], default=inf))
         for timer in over:
