@@ -140,6 +140,13 @@ def test_a_judge_may_be_a_file_with_its_address_key_and_price(tmp_path: Path, mo
         load_judge(str(path))
 
 
+def test_a_judge_may_be_the_conductor_of_a_pool_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "panel.toml"
+    path.write_text('[workers.a]\nmodel = "openai:judge-large"\n')
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    assert load_judge(f"conductor:{path}").name == "conductor:panel"
+
+
 async def test_a_judge_that_changes_its_verdict_with_the_order_scores_zero() -> None:
     score = await Judge(ScriptedModel(["yes", "no"]))(sample("blue"), "red")
     assert not score.right

@@ -104,7 +104,7 @@ def questions(file: str, judge: str | None = None, heldout_of: str | None = None
 
     Args:
         file: one JSON object per line, as for `rl-conductor learn`, or the name of a task such as `composite:heldout`.
-        judge: the model, as `provider:name`, that scores questions with scoring `judge`.
+        judge: the model that scores questions with scoring `judge`, as `provider:name` or a file like `judge.toml`.
         heldout_of: the folder of a learned conductor; keeps only the questions that were held out from it.
         limit: keep only the first questions.
     """

@@ -14,7 +14,7 @@ from rl_conductor._internal.toml import read_toml
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.calls.scope import report_usage
-from rl_conductor.models import Model, model
+from rl_conductor.models import Model, model, providers
 from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor.scoring import Sample, Score, compared, wrong
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
@@ -50,7 +50,7 @@ def load_judge(judge: Model | str) -> Model:
     """
     if not isinstance(judge, str):
         return judge
-    if Path(judge).suffix != ".toml":
+    if Path(judge).suffix != ".toml" or judge.partition(":")[0] in providers():  # such as `conductor:FILE.toml`
         return model(judge)
     return read_toml(judge, ModelEntry, "file of a judge").relative_to(Path(judge).parent).build()
 
