@@ -17,11 +17,13 @@ from rl_conductor import Conductor, Limits, ScriptedModel, WorkerPool
 from rl_conductor.errors import LimitError
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Sample, Score
-from rl_conductor.types import Price, Request, prompt_in
+from rl_conductor.types import Price, Request, Usage, prompt_in
 from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import REPLY_TOKENS, estimate_cost
+from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learners.base import SearchNeeds
+from rl_conductor_training.learn.run_spending import RunSpending
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Task
 from rl_conductor_training.tasks.scorers.text import exact
@@ -126,6 +128,16 @@ async def test_after_a_change_of_the_workers_the_caps_are_for_what_is_spent_from
     assert second.usd > first.usd / 2
     assert stored_usage(tmp_path / "replies.sqlite").cost == first.usd + second.usd
     assert (again.usd, again.calls) == (second.usd, second.calls)
+
+
+def test_a_run_that_goes_on_after_one_with_other_workers_counts_what_it_had_spent(tmp_path: Path) -> None:
+    experience = Experience(tmp_path / "experience.jsonl")
+    row = ExperienceRow(key="", sample="", question="?", system="workflow", workflow=None, score=0)
+    for number, (workers, calls, spent) in enumerate([("a", 1, 0), ("b", 2, 0), ("a", 4, 1), ("a", 8, 5), ("b", 0, 2)]):
+        spending = RunSpending(tmp_path, experience, workers)
+        assert (spending.amount.calls, spending.unpriced_calls) == (spent, spent)
+        usage = Usage(calls=calls, unpriced_calls=calls)
+        experience.append(row.model_copy(update={"key": str(number), "scoring": usage}))
 
 
 async def test_the_same_reply_to_a_question_is_scored_once_also_by_a_later_process(tmp_path: Path) -> None:
