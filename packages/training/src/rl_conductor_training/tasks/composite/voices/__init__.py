@@ -1,1 +1,4 @@
-"""Wordings in four voices, by a language model that saw none of the other templates, before any planner saw them."""
+"""Wordings in eight voices, by a language model that saw none of the other templates, before any planner saw them.
+
+Four are for training, and four for the held-out split; see `new_wordings`.
+"""
