@@ -132,6 +132,14 @@ async def test_a_key_gets_two_thirds_of_the_slots_if_there_are_others_and_its_ru
         assert made.began[-2:] == ["a5", "a6"]
 
 
+async def test_after_the_other_keys_were_revoked_a_new_run_does_not_overtake_those_in_the_queue() -> None:
+    async with runs(3, 9, shared=True) as made:
+        await made.start("a1", "a2", "a3", "a4")
+        made.shared = False
+        await made.start("a5")
+        assert made.began == ["a1", "a2", "a3"]
+
+
 async def test_a_shared_server_with_one_slot_gives_it_to_any_key() -> None:
     async with runs(1, 9, shared=True) as made:
         await made.start("a1", "a2")

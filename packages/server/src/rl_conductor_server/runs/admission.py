@@ -77,6 +77,7 @@ class Admission:
         Raises:
             ApiError: the queue is full, or other keys need the room in it.
         """
+        self._admit_waiting()  # several may have room since the other keys were revoked
         if self._has_slot(key):
             self._admit(key)
         else:
@@ -119,10 +120,14 @@ class Admission:
         newest.admitted.set_exception(self._busy())
 
     def _release(self, key: str) -> None:
-        """Frees a slot of a key, and admits the next runs: several after the other keys were revoked."""
+        """Frees a slot of a key, and admits the next run."""
         self._running[key] -= 1
         if not self._running[key]:
             del self._running[key]
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        """Admits the runs in the queue that have a slot."""
         while active := self._active:
             waiter = min(active, key=lambda each: (self._running[each.key], self._turns.get(each.key, 0)))
             if not self._has_slot(waiter.key):
