@@ -314,10 +314,10 @@ async def test_a_cap_holds_for_the_judge_as_well(tmp_path: Path) -> None:
         out=tmp_path / "out",
         planner=build_planner(),
         judge=judge,
-        budget=Limits(tokens=60_000),
+        budget=Limits(tokens=20_000),
     )
     assert isinstance(record, LearnRecord)
-    assert record.tokens <= 60_000
+    assert record.tokens <= 20_000
     assert any("a cap ended" in note for note in record.notes)
 
 
