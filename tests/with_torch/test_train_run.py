@@ -218,6 +218,23 @@ def test_validation_keeps_the_best_model_and_does_not_change_the_steps(finished:
     assert resumed.record.validation == run.record.validation
 
 
+def test_validation_is_scored_by_its_own_task(
+    finished: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lenient_task.py").write_text(
+        "from rl_conductor.scoring import Sample, Score, Task\n\n\n"
+        "def lenient():\n"
+        "    sample = Sample(id='one', question='What is 5 * 7?', answer='42')\n"
+        "    return Task('lenient', (sample,), lambda sample, text: Score(value=0.25))\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    validation = {"task": {"name": "lenient_task:lenient"}, "every": 2, "rollouts": 4}
+    home = copy_warm_start(finished, tmp_path / "run")
+    record = trained(home, grpo=toy_training.GRPO | {"steps": 1}, validation=validation).record
+    assert {row.score for row in record.validation} == {0.25}
+
+
 def test_a_cap_in_the_evaluation_after_the_last_step_is_made_up(finished: Trained, tmp_path: Path) -> None:
     questions = tmp_path / "validation.jsonl"
     questions.write_text('{"question": "What is 5 * 7?", "answer": "42", "scoring": "numeric"}\n', encoding="utf-8")

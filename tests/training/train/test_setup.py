@@ -55,6 +55,21 @@ def test_a_training_question_with_other_blanks_is_no_validation_question(tmp_pat
         TrainingSetup(config, POOL).validation_instances  # noqa: B018
 
 
+async def test_validation_answers_are_scored_by_the_validation_task(tmp_path: Path) -> None:
+    questions = {
+        "train": {"question": "What is 4 + 5?", "answer": "9", "scoring": "exact"},
+        "validation": {"question": "What is 3 + 4?", "answer": "7", "scoring": "numeric"},
+    }
+    for name, question in questions.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(question) + "\n")
+    tasks = [{"name": "mixture", "options": {"sums": {"name": f"jsonl:{tmp_path / name}.jsonl"}}} for name in questions]
+    config = TrainConfig.model_validate(LEAST | {"task": tasks[0], "validation": {"task": tasks[1]}})
+    setup = TrainingSetup(config, POOL)
+    (instance,) = setup.validation_instances
+    assert (await setup.validation_scorer.scorer(instance.sample, "It is 7.")).value == 1
+    assert (await setup.rollout_scorer.scorer(setup.task.samples[0], "9")).value == 1
+
+
 def test_validation_instances_are_the_same_each_time() -> None:
     table = {"validation": {"task": {"name": "composite:heldout", "limit": 3}}}
     first, again = (TrainingSetup(TrainConfig.model_validate(LEAST | table), POOL) for _ in range(2))

@@ -52,15 +52,20 @@ class TrainingSetup:
         return self.config.task.build()
 
     @cached_property
+    def validation_task(self) -> Task | None:
+        """The validation task, with a scorer of its own; `None` without validation."""
+        return None if self.config.validation is None else self.config.validation.task.build()
+
+    @cached_property
     def validation_instances(self) -> list[PromptInstance]:
         """The validation questions, each with its pool and prompt, the same for all evaluations.
 
         Raises:
             ConfigError: one of them is a training question.
         """
-        if self.config.validation is None:
+        task = self.validation_task
+        if task is None:
             return []
-        task = self.config.validation.task.build()
         if shared := shared_questions(task.samples, self.task.samples):
             raise ConfigError(
                 f"validation.task has {len(shared)} of the training questions, such as {shared[0]!r:.80}: choose"
@@ -76,8 +81,17 @@ class TrainingSetup:
     @cached_property
     def rollout_scorer(self) -> RolloutScorer:
         """Executes plans and scores their answers by the task."""
+        return self._build_scorer(self.task)
+
+    @cached_property
+    def validation_scorer(self) -> RolloutScorer:
+        """Executes plans and scores their answers by the validation task, which must exist."""
+        assert self.validation_task is not None
+        return self._build_scorer(self.validation_task)
+
+    def _build_scorer(self, task: Task) -> RolloutScorer:
         return RolloutScorer(
-            self.task.score,
+            task.score,
             concurrency=self.config.concurrency,
             budget=self.budget,
             on_plan=self.progress.advance,

@@ -77,7 +77,7 @@ class Validator:
         texts = self._sample(trainer, repeated, batch_size=self.settings.rollouts * config.grpo.questions)
         count = min(max(len(instances) - start, 0), share) * self.settings.rollouts
         self._setup.progress.begin(f"validation after step {trainer.state.global_step}: running plans", count)
-        scorer = self._setup.rollout_scorer
+        scorer = self._setup.validation_scorer
         scored = run_sync(scorer.score_plans(repeated[:count], texts[:count]))
         light = [plan.model_copy(update={"round": None}) for plan in scored]
         return [(instance.index, plan) for instance, plan in zip(repeated[:count], light, strict=True)]
