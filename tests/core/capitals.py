@@ -14,7 +14,7 @@ HARD = ("Prove that {} is not compact.", "Derive a bound for {} and discuss it."
 MADE = Learned(source="a test", requests=100, right=50, risk=0.05, trained_on="2026-11-21")
 
 
-def tiers(worker: str = "a", **changed: Any) -> Router:
+def capital_router(worker: str = "a", **changed: Any) -> Router:
     """A router for a scripted worker."""
     weights = {place: 40 * value for place, value in word_features("capital").items()}
     known = {"worker": worker, "model": f"scripted:{worker}", "threshold": 0.9, "max_chars": 200, "learned": MADE}

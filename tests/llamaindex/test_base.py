@@ -14,7 +14,7 @@ from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from llama_index.core.tools import FunctionTool
 
 import rl_conductor
-from core.capitals import tiers
+from core.capitals import capital_router
 from core.pools import TRAINED
 from llama_index.llms.conductor import Conductor
 from llamaindex.scripts import (
@@ -52,11 +52,11 @@ async def collect(stream: Any) -> list[Any]:
     return [response async for response in await stream]
 
 
-def test_the_tiers_of_a_pool_file_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiers("small", model="ollama:llama3.2").write(tmp_path / "tiers.json")
-    (tmp_path / "pool.toml").write_text('tiers = "tiers.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
+def test_the_router_of_a_pool_file_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capital_router("small", model="ollama:llama3.2").write(tmp_path / "router.json")
+    (tmp_path / "pool.toml").write_text('router = "router.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
-    assert Conductor()._core.config.tiers == tiers("small", model="ollama:llama3.2")
+    assert Conductor()._core.config.router == capital_router("small", model="ollama:llama3.2")
 
 
 def test_the_planner_settings_of_a_pool_file_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import Result
 
 from command_line import Service
-from core.capitals import tiers
+from core.capitals import capital_router
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
 
@@ -316,17 +316,17 @@ def test_a_pool_file_that_is_wrong_is_a_mistake(cli: Cli, tmp_path: Path) -> Non
     assert result.stderr.count("\n") == 1
 
 
-def test_a_simple_request_is_one_call_and_its_tier_is_told(cli: Cli, pool: Pool, service: Service) -> None:
+def test_a_simple_request_is_one_call_and_its_routing_is_told(cli: Cli, pool: Pool, service: Service) -> None:
     path = Path(pool())
-    tiers("solver", model="openai:solver").write(path.parent / "tiers.json")
-    path.write_text(f'tiers = "tiers.json"\n{path.read_text()}')
+    capital_router("solver", model="openai:solver").write(path.parent / "router.json")
+    path.write_text(f'router = "router.json"\n{path.read_text()}')
 
     result = cli("ask", "--pool", str(path), "--show-trace", "What is the capital of France?")
 
     assert result.stdout == "It is [bold]42[/bold].\n"
     assert service.asked() == ["solver"]
     told = " ".join(result.stderr.split())
-    assert "simple request, no planning tier: one call of solver: right with probability 0.998, from 0.900" in told
+    assert "simple request, no planning router: one call of solver: right with probability 0.998, from 0.900" in told
 
 
 def test_a_server_that_is_down_is_named_once(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

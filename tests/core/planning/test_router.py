@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from core.capitals import question, tiers
+from core.capitals import capital_router, question
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, Policy, RunError, ScriptedModel, Trace
 from rl_conductor.config.discovery import discover
@@ -29,7 +29,7 @@ TWO = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 
 def conductor(pool: Any = None, **options: Any) -> Conductor:
     workers = pool or pool_of(a="from a", b="from b")
-    return Conductor(ScriptedModel([TWO] * 4, name="p"), workers, **{"tiers": tiers()} | options)
+    return Conductor(ScriptedModel([TWO] * 4, name="p"), workers, **{"router": capital_router()} | options)
 
 
 # ---------------------------------------------------------------------------------------- decision
@@ -41,12 +41,12 @@ async def test_a_simple_request_is_one_call_of_one_worker_and_the_trace_says_why
     plan_made = trace.rounds[0].plan
     assert trace.text == "from a"
     assert [call.worker for call in trace.calls] == ["a"]
-    assert plan_made.source == "tier"
-    assert plan_made.tier is not None
-    assert plan_made.tier.tier == "single"
-    assert plan_made.tier.probability is not None
-    assert plan_made.tier.probability >= plan_made.tier.threshold == 0.9
-    assert plan_made.tier.classifier == tiers().sha256
+    assert plan_made.source == "router"
+    assert plan_made.routing is not None
+    assert plan_made.routing.route == "single"
+    assert plan_made.routing.probability is not None
+    assert plan_made.routing.probability >= plan_made.routing.threshold == 0.9
+    assert plan_made.routing.classifier == capital_router().sha256
     assert Trace.model_validate_json(trace.model_dump_json()) == trace
 
 
@@ -56,14 +56,14 @@ async def test_another_request_is_planned_and_the_trace_says_why() -> None:
     made = trace.rounds[0].plan
     assert trace.text == "from b"
     assert made.source == "planner"
-    assert made.tier is not None
-    assert (made.tier.tier, made.tier.because) == ("conductor", "")
-    assert made.tier.probability is not None
-    assert made.tier.probability < 0.9
+    assert made.routing is not None
+    assert (made.routing.route, made.routing.because) == ("conductor", "")
+    assert made.routing.probability is not None
+    assert made.routing.probability < 0.9
 
 
-async def test_without_tiers_nothing_is_decided() -> None:
-    assert (await conductor(tiers=None).run(SIMPLE)).rounds[0].plan.tier is None
+async def test_without_a_router_nothing_is_decided() -> None:
+    assert (await conductor(router=None).run(SIMPLE)).rounds[0].plan.routing is None
 
 
 @pytest.mark.parametrize(
@@ -78,22 +78,22 @@ async def test_without_tiers_nothing_is_decided() -> None:
     ],
 )
 def test_what_it_has_not_learned_from_goes_to_the_conductor(request_: Request, why: str) -> None:
-    decision = tiers().decide(request_)
+    decision = capital_router().decide(request_)
 
-    assert (decision.tier, decision.probability) == ("conductor", None)
+    assert (decision.route, decision.probability) == ("conductor", None)
     assert why in decision.because
 
 
 def test_what_it_has_learned_from_may_be_one_call() -> None:
-    knows = tiers(trained_features={"earlier turns"}, request_weights={"earlier turns": 0.5})
+    knows = capital_router(trained_features={"earlier turns"}, request_weights={"earlier turns": 0.5})
     turns = Request(messages=(Message.user("Hi"), Message.assistant("Yes?"), Message.user(SIMPLE)))
 
-    assert knows.decide(turns).tier == "single"
+    assert knows.decide(turns).route == "single"
     assert knows.probability(turns) > knows.probability(question(SIMPLE))
 
 
 def test_a_decision_takes_less_than_five_milliseconds() -> None:
-    known = tiers(max_chars=100_000)
+    known = capital_router(max_chars=100_000)
     long = question("the capital of a thing " * 4_000)
     assert len(long.messages[0].text) > MAX_CHARS
     known.decide(long)
@@ -119,14 +119,16 @@ def test_equal_words_are_equal_in_every_process() -> None:
 )
 async def test_a_worker_that_the_policy_forbids_is_never_chosen(policy: Policy) -> None:
     plans = [plan((1, "Say it.", [])), TWO]
-    made = Conductor(ScriptedModel(plans, name="p"), pool_of(a="from a", b="from b"), tiers=tiers(), policy=policy)
+    made = Conductor(
+        ScriptedModel(plans, name="p"), pool_of(a="from a", b="from b"), router=capital_router(), policy=policy
+    )
 
     trace = await made.run(SIMPLE)
 
     assert trace.text == "from b"
-    decision = trace.rounds[0].plan.tier
+    decision = trace.rounds[0].plan.routing
     assert decision is not None
-    assert decision.tier == "conductor"
+    assert decision.route == "conductor"
     assert decision.because
     assert decision.probability is not None
 
@@ -134,7 +136,7 @@ async def test_a_worker_that_the_policy_forbids_is_never_chosen(policy: Policy) 
 async def test_the_kill_switch_leaves_nothing_to_decide() -> None:
     trace = await conductor(policy=Policy(single="b")).run(SIMPLE)
 
-    assert (trace.text, trace.rounds[0].plan.source, trace.rounds[0].plan.tier) == ("from b", "single", None)
+    assert (trace.text, trace.rounds[0].plan.source, trace.rounds[0].plan.routing) == ("from b", "single", None)
 
 
 async def test_budgets_hold_for_the_one_call() -> None:
@@ -161,7 +163,7 @@ async def test_what_follows_a_round_is_the_conductors_to_plan() -> None:
     trace = await conductor(limits=Limits(rounds=2)).run(SIMPLE, workflow=drafted)
 
     assert [one.plan.source for one in trace.rounds] == ["given", "planner"]
-    assert [one.plan.tier for one in trace.rounds] == [None, None]
+    assert [one.plan.routing for one in trace.rounds] == [None, None]
 
 
 # ------------------------------------------------------------------------------- replay and resume
@@ -179,7 +181,7 @@ async def test_a_replay_makes_the_same_one_call() -> None:
 async def test_a_run_that_was_cut_short_keeps_its_decision() -> None:
     made = conductor()
     record = await made.plan(SIMPLE)
-    assert record.source == "tier"
+    assert record.source == "router"
 
     trace = await made.run(SIMPLE, resume=[Round(plan=record)])
 
@@ -191,10 +193,10 @@ async def test_a_run_that_was_cut_short_keeps_its_decision() -> None:
 
 
 def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
-    tiers().write(tmp_path / "tiers.json")
+    capital_router().write(tmp_path / "router.json")
 
-    assert Router.read(tmp_path / "tiers.json") == tiers()
-    assert json.loads((tmp_path / "tiers.json").read_text())["sha256"] == tiers().sha256
+    assert Router.read(tmp_path / "router.json") == capital_router()
+    assert json.loads((tmp_path / "router.json").read_text())["sha256"] == capital_router().sha256
 
 
 def test_files_keep_their_field_names_and_checksums() -> None:
@@ -211,66 +213,66 @@ def test_files_keep_their_field_names_and_checksums() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda kept: kept["tiers"].update(threshold=0.1), "was modified after"),
-        (lambda kept: kept["tiers"].update(worker="b"), "was modified after"),
+        (lambda kept: kept["router"].update(threshold=0.1), "was modified after"),
+        (lambda kept: kept["router"].update(worker="b"), "was modified after"),
         (lambda kept: kept.update(sha256="0" * 64), "was modified after"),
-        (lambda kept: kept["tiers"].update(format=2), "format"),
-        (lambda kept: kept["tiers"].update(bias=float("nan")), "bias"),
-        (lambda kept: kept["tiers"].update(words={"9999": 1.0}), "words"),
-        (lambda kept: kept["tiers"].update(more=1), "more"),
-        (lambda kept: kept.pop("tiers"), "tiers"),
+        (lambda kept: kept["router"].update(format=2), "format"),
+        (lambda kept: kept["router"].update(bias=float("nan")), "bias"),
+        (lambda kept: kept["router"].update(words={"9999": 1.0}), "words"),
+        (lambda kept: kept["router"].update(more=1), "more"),
+        (lambda kept: kept.pop("router"), "router"),
     ],
 )
 def test_a_file_that_was_tampered_with_is_refused(tmp_path: Path, change: Any, why: str) -> None:
-    file = tmp_path / "tiers.json"
-    tiers().write(file)
+    file = tmp_path / "router.json"
+    capital_router().write(file)
     kept = json.loads(file.read_text())
     change(kept)
     file.write_text(json.dumps(kept))
 
-    with pytest.raises(ConfigError, match=rf"(?s)tiers\.json.*{why}"):
-        Conductor(ScriptedModel(""), pool_of(a=""), tiers=file)
+    with pytest.raises(ConfigError, match=rf"(?s)router\.json.*{why}"):
+        Conductor(ScriptedModel(""), pool_of(a=""), router=file)
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "is not a tiers file"),
-        (b"{}", "is not a tiers file"),
-        (b"[1]", "is not a tiers file"),
+        (b"", "is not a router file"),
+        (b"{}", "is not a router file"),
+        (b"[1]", "is not a router file"),
         (b"\x80\x04pickled", "it is not text in UTF-8"),
     ],
 )
 def test_what_is_no_such_file_is_refused(tmp_path: Path, content: bytes, why: str) -> None:
-    (tmp_path / "tiers.json").write_bytes(content)
+    (tmp_path / "router.json").write_bytes(content)
 
     with pytest.raises(ConfigError, match=why):
-        Router.read(tmp_path / "tiers.json")
+        Router.read(tmp_path / "router.json")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.json"):
         Router.read(tmp_path / "nowhere.json")
     with pytest.raises(ConfigError, match="can't write"):
-        tiers().write(tmp_path / "no" / "tiers.json")
+        capital_router().write(tmp_path / "no" / "router.json")
 
 
-def test_tiers_of_another_pool_are_refused() -> None:
+def test_a_router_of_another_pool_is_refused() -> None:
     with pytest.raises(ConfigError, match="'a', but the pool has b"):
-        Conductor(ScriptedModel(""), pool_of(b=""), tiers=tiers())
+        Conductor(ScriptedModel(""), pool_of(b=""), router=capital_router())
     with pytest.raises(ConfigError, match="now it is scripted:a"):
-        Conductor(ScriptedModel(""), pool_of(a=""), tiers=tiers(model="openai:older"))
+        Conductor(ScriptedModel(""), pool_of(a=""), router=capital_router(model="openai:older"))
 
 
-def test_a_pool_file_names_its_tiers_beside_it(tmp_path: Path) -> None:
-    tiers("b", model="openai:b").write(tmp_path / "tiers.json")
+def test_a_pool_file_names_its_router_beside_it(tmp_path: Path) -> None:
+    capital_router("b", model="openai:b").write(tmp_path / "router.json")
     pool = tmp_path / "pool.toml"
-    pool.write_text('tiers = "tiers.json"\n[workers.b]\nmodel = "ollama:b"\n')
+    pool.write_text('router = "router.json"\n[workers.b]\nmodel = "ollama:b"\n')
 
     found = discover(pool_file=pool)
 
-    assert found.tiers is not None
-    assert found.tiers.worker == "b"
-    (tmp_path / "tiers.json").unlink()
-    with pytest.raises(ConfigError, match=r"can't read '.*tiers\.json'"):
+    assert found.router is not None
+    assert found.router.worker == "b"
+    (tmp_path / "router.json").unlink()
+    with pytest.raises(ConfigError, match=r"can't read '.*router\.json'"):
         discover(pool_file=pool)

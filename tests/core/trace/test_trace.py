@@ -225,12 +225,12 @@ def test_whatever_is_asked_and_replied_the_trace_travels(question: str, reply: s
     assert Trace.model_validate_json(trace.model_dump_json()) == trace
 
 
-def test_a_tiers_decision_says_what_decided() -> None:
+def test_a_routing_decision_says_what_decided() -> None:
     told: dict[str, Any] = {"worker": "small", "threshold": 0.5, "classifier": "0123456789abcdef"}
-    beyond = RoutingDecision(tier="conductor", probability=None, because="it is too long", **told)
-    unsure = RoutingDecision(tier="conductor", probability=0.25, **told)
-    simple = RoutingDecision(tier="single", probability=0.75, **told)
+    beyond = RoutingDecision(route="conductor", probability=None, because="it is too long", **told)
+    unsure = RoutingDecision(route="conductor", probability=0.25, **told)
+    simple = RoutingDecision(route="single", probability=0.75, **told)
 
-    assert beyond.in_words == "planned: it is too long (tiers 0123456789ab)"
-    assert unsure.in_words == "planned: right with probability 0.250, below 0.500 (tiers 0123456789ab)"
-    assert simple.in_words == "one call of small: right with probability 0.750, from 0.500 (tiers 0123456789ab)"
+    assert beyond.in_words == "planned: it is too long (router 0123456789ab)"
+    assert unsure.in_words == "planned: right with probability 0.250, below 0.500 (router 0123456789ab)"
+    assert simple.in_words == "one call of small: right with probability 0.750, from 0.500 (router 0123456789ab)"

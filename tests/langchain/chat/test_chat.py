@@ -35,7 +35,7 @@ from langchain_core.runnables import ConfigurableField
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from core.capitals import tiers
+from core.capitals import capital_router
 from core.runs import SOON, Paced, down, plan, prompt_of
 from langchain_conductor import ChatConductor
 from rl_conductor import (
@@ -291,13 +291,13 @@ def test_without_arguments_it_uses_the_discovered_models(tmp_path: Path, monkeyp
     assert list(ChatConductor().conductor.pool) == ["small", "large"]
 
 
-def test_the_tiers_of_a_pool_file_apply_with_every_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiers("small", model="ollama:llama3.2").write(tmp_path / "tiers.json")
-    (tmp_path / "pool.toml").write_text('tiers = "tiers.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
+def test_the_router_of_a_pool_file_applies_with_every_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capital_router("small", model="ollama:llama3.2").write(tmp_path / "router.json")
+    (tmp_path / "pool.toml").write_text('router = "router.json"\n[workers.small]\nmodel = "ollama:llama3.2"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
     chat = ChatConductor()
     for chat_run in (chat._prepare((), None, {}), chat._prepare((), None, {"model": "mini"})):
-        assert chat_run.conductor.config.tiers == tiers("small", model="ollama:llama3.2")
+        assert chat_run.conductor.config.router == capital_router("small", model="ollama:llama3.2")
 
 
 # -------------------------------------------------------------------------------------------- tools

@@ -60,9 +60,9 @@ def test_a_router_learns_and_keeps_its_risk_on_unseen_questions() -> None:
 def test_a_router_decides_the_same_after_being_written_and_read(tmp_path: Path) -> None:
     router, _ = train_router(examples(200), risk=0.05, **WHO)
     assert router is not None
-    router.write(tmp_path / "tiers.json")
+    router.write(tmp_path / "router.json")
 
-    again = Router.read(tmp_path / "tiers.json")
+    again = Router.read(tmp_path / "router.json")
 
     assert again.decide(question("What is the capital of Peru?")) == router.decide(
         question("What is the capital of Peru?")
@@ -91,7 +91,7 @@ def test_only_frequent_features_are_handled() -> None:
 
     assert router is not None
     assert router.trained_features == {"tools"}
-    assert router.decide(question("What is the capital of Peru?", tools=tool)).tier == "single"
+    assert router.decide(question("What is the capital of Peru?", tools=tool)).route == "single"
 
 
 def test_a_repeated_request_counts_once_and_as_wrong_if_it_ever_was() -> None:
@@ -123,7 +123,7 @@ def test_a_repeated_request_counts_once_and_as_wrong_if_it_ever_was() -> None:
 def test_too_few_examples_are_rejected_with_the_required_number(
     training_examples: list[RouterExample], needed: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"(?s)too little to learn tiers from.*{needed}"):
+    with pytest.raises(ConfigError, match=f"(?s)too little to train a router on.*{needed}"):
         train_router(training_examples, risk=0.05, **WHO)
 
 
@@ -225,18 +225,18 @@ def calibrate(pool: Path, *more: str) -> Result:
 
 
 def test_calibrate_writes_cards_and_a_router_and_prints_its_quality(pool: Path) -> None:
-    file = pool.parent / "tiers.json"
-    result = calibrate(pool, "--task", f"jsonl:{pool.parent / 'many.jsonl'}", "--tiers", str(file))
+    file = pool.parent / "router.json"
+    result = calibrate(pool, "--task", f"jsonl:{pool.parent / 'many.jsonl'}", "--router", str(file))
 
     assert result.exit_code == 0, result.output
     router = Router.read(file)
     assert (router.worker, router.model) == ("adder", "scripted:adder")
-    assert router.decide(question("add 7 7")).tier == "single"
-    assert router.decide(question("please spell it with 9 letters")).tier == "conductor"
+    assert router.decide(question("add 7 7")).route == "single"
+    assert router.decide(question("please spell it with 9 letters")).route == "conductor"
     assert "answers 60.0% (50.2% to 69.1%) of 100 requests" in result.stdout
     assert re.search(r"at most 5\.0% wrong +one call from probability 0\.\d+ on", result.stdout)
     assert re.search(r"of these wrong +0\.0% \(0\.0% to \d", result.stdout)
-    assert 'write tiers = "tiers.json"' in result.stderr
+    assert 'write router = "router.json"' in result.stderr
     assert "accuracy" in pool.read_text()
 
 
@@ -244,16 +244,16 @@ def test_calibrate_writes_cards_and_a_router_and_prints_its_quality(pool: Path) 
     ("options", "why"),
     [
         ([], "write either --task TASK"),
-        (["--task", "TASK", "--runs", "DIR/x.jsonl", "--tiers", "TIERS"], "write either --task TASK"),
-        (["--runs", "DIR/x.jsonl"], "add --tiers FILE"),
-        (["--task", "TASK", "--tiers", "TIERS", "--limit", "30"], "too little to learn tiers from: 30 different"),
-        (["--task", "TASK", "--tiers", "TIERS", "--worker", "nobody"], "no worker 'nobody'"),
-        (["--task", "TASK", "--tiers", "TIERS", "--worker", "speller"], "too little to learn.*'speller' alone"),
-        (["--runs", "DIR/none.jsonl", "--tiers", "TIERS"], "can't read 'nowhere/none.jsonl'"),
+        (["--task", "TASK", "--runs", "DIR/x.jsonl", "--router", "ROUTER"], "write either --task TASK"),
+        (["--runs", "DIR/x.jsonl"], "add --router FILE"),
+        (["--task", "TASK", "--router", "ROUTER", "--limit", "30"], "too little to train a router on: 30 different"),
+        (["--task", "TASK", "--router", "ROUTER", "--worker", "nobody"], "no worker 'nobody'"),
+        (["--task", "TASK", "--router", "ROUTER", "--worker", "speller"], "too little to train.*'speller' alone"),
+        (["--runs", "DIR/none.jsonl", "--router", "ROUTER"], "can't read 'nowhere/none.jsonl'"),
     ],
 )
 def test_unsuitable_training_data_is_reported(pool: Path, options: list[str], why: str) -> None:
-    names = {"TASK": f"jsonl:{pool.parent / 'many.jsonl'}", "TIERS": str(pool.parent / "t.json"), "DIR": "nowhere"}
+    names = {"TASK": f"jsonl:{pool.parent / 'many.jsonl'}", "ROUTER": str(pool.parent / "t.json"), "DIR": "nowhere"}
     for name, value in names.items():
         options = [option.replace(name, value) for option in options]
 
@@ -281,21 +281,21 @@ def export_runs(file: Path, number: int, *, rounds: int = 2) -> Path:
 
 def test_a_router_is_trained_on_exported_runs(pool: Path) -> None:
     runs = export_runs(pool.parent / "runs.jsonl", 120)
-    file = pool.parent / "tiers.json"
+    file = pool.parent / "router.json"
 
-    result = calibrate(pool, "--runs", str(runs), "--tiers", str(file))
+    result = calibrate(pool, "--runs", str(runs), "--router", str(file))
 
     assert result.exit_code == 0, result.output
     router = Router.read(file)
-    assert router.decide(question("What is the capital of place 1 a?")).tier == "single"
-    assert router.decide(question("Prove that place 1 a is not compact.")).tier == "conductor"
+    assert router.decide(question("What is the capital of place 1 a?")).route == "single"
+    assert router.decide(question("Prove that place 1 a is not compact.")).route == "conductor"
     assert router.learned.source == "exported runs"
 
 
 def test_runs_without_labels_are_rejected_with_a_hint(pool: Path) -> None:
     runs = export_runs(pool.parent / "runs.jsonl", 6, rounds=1)
 
-    result = calibrate(pool, "--runs", str(runs), "--tiers", str(pool.parent / "tiers.json"))
+    result = calibrate(pool, "--runs", str(runs), "--router", str(pool.parent / "router.json"))
 
     assert result.exit_code == 2
     assert "no run shows whether one call was enough" in " ".join(result.stderr.split())
@@ -305,6 +305,6 @@ def test_an_unattainable_risk_is_reported_and_nothing_is_written(tmp_path: Path)
     training_examples = cli.RouterExamples(examples(300, noise=1.0), "a", "scripted:a", "a test")
 
     with pytest.raises(ConfigError, match=r"no request can be sent to a single call of 'a' at a risk of 0\.05"):
-        cli.train_router(training_examples, risk=0.05, to=tmp_path / "tiers.json")
+        cli.train_router(training_examples, risk=0.05, to=tmp_path / "router.json")
 
     assert not list(tmp_path.iterdir())

@@ -52,7 +52,7 @@ class Conductor:
         access: AccessMode = "binary",
         retries: int = 2,
         keep_prompts: bool = True,
-        tiers: Router | str | Path | None = None,
+        router: Router | str | Path | None = None,
         selector: WorkflowSelector | None = None,
         guardrails: Sequence[Guardrail] = (),
         name: str = "conductor",
@@ -67,13 +67,13 @@ class Conductor:
             access: `binary` if a step reads all earlier steps or none (paper), `positional` if it reads any subset.
             retries: maximum number of retries of a call that failed with a transient error.
             keep_prompts: whether traces store the requests of calls; question, plans and replies are always stored.
-            tiers: a router, or the path of its file, for simple requests; see `rl-conductor calibrate`.
+            router: a router, or the path of its file, for simple requests; see `rl-conductor calibrate`.
             selector: selects a learned workflow for each request instead of planning; see `rl-conductor learn`.
             guardrails: checks of the request, of workers' prompts and replies, and of the answer.
             name: the conductor's name as a model.
 
         Raises:
-            ConfigError: the tiers file can't be read, or the pool lacks a worker of tiers, selector or guardrails.
+            ConfigError: the router file can't be read, or the pool lacks a worker of router, selector or guardrails.
             PolicyError: the policy allows no workflow, or does not allow the planner or a guardrail to read requests.
         """
         pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
@@ -85,7 +85,7 @@ class Conductor:
             access=access,
             retries=retries,
             keep_prompts=keep_prompts,
-            tiers=tiers if isinstance(tiers, Router | None) else Router.read(tiers),
+            router=router if isinstance(router, Router | None) else Router.read(router),
             selector=selector,
             guardrails=bind_guardrails(guardrails, pool),
             name=name,
@@ -151,7 +151,7 @@ class Conductor:
             name: the conductor's name as a model.
 
         Raises:
-            ConfigError: the profile does not exist, or the tiers do not match the pool.
+            ConfigError: the profile does not exist, or the router does not match the pool.
             PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
         """
         return cls.from_config(discovered.with_profile(profile).replaced(policy=policy, limits=limits, name=name))
@@ -394,7 +394,7 @@ class Conductor:
             policy=policy,
             access=self.config.access,
             conductor=self.config.name,
-            tiers=self.config.tiers,
+            router=self.config.router,
             selector=self.config.selector,
             previous_rounds=previous_rounds,
         )

@@ -82,7 +82,7 @@ class ServedModel:
         for planner in conductor.planner.planners:
             parts += [planner.model.name, planner.setup.model_dump_json(exclude=DETECTED)]
             parts += [planner.domain.model_dump_json()] if planner.domain else []
-        parts += [conductor.config.tiers.sha256] if conductor.config.tiers else []
+        parts += [conductor.config.router.sha256] if conductor.config.router else []
         parts += [conductor.config.selector.model_dump_json()] if conductor.config.selector else []
         for worker in conductor.pool.values():
             parts.append(worker.setup.model_dump_json(exclude=DETECTED))
@@ -166,7 +166,7 @@ def _model_from_profile(name: str, entry: ProfileEntry, pool: DiscoveredPool) ->
         config = config.replaced(
             policy=entry.policy,
             limits=config.limits.model_copy(update=limits),
-            tiers=Router.read(entry.tiers) if entry.tiers else None,
+            router=Router.read(entry.router) if entry.router else None,
             name=name,
         )
         return ServedModel(name, entry.released, Conductor.from_config(config))

@@ -119,7 +119,7 @@ class ProfileEntry(_Entry):
     """Limits that replace those of the base."""
     policy: Policy | None = None
     """A policy that replaces the pool's own."""
-    tiers: Path | None = None
+    router: Path | None = None
     """A router that replaces the pool's own; it sends simple requests to a single call."""
 
 
@@ -392,4 +392,4 @@ def _check(settings: Settings, path: Path) -> Settings:
 
 
 def _resolve_paths(path: Path, entry: ProfileEntry) -> ProfileEntry:
-    return entry if entry.tiers is None else entry.model_copy(update={"tiers": path.parent / entry.tiers})
+    return entry if entry.router is None else entry.model_copy(update={"router": path.parent / entry.router})

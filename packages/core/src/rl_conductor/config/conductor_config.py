@@ -27,7 +27,7 @@ class ConductorConfig:
     access: AccessMode = "binary"
     retries: int = 2
     keep_prompts: bool = True
-    tiers: Router | None = None
+    router: Router | None = None
     selector: WorkflowSelector | None = None
     guardrails: Sequence[Guardrail] = ()
     name: str = "conductor"
@@ -36,9 +36,9 @@ class ConductorConfig:
         """Logs a warning about workers that the planner can't tell apart.
 
         Raises:
-            ConfigError: the pool lacks a worker of the tiers or the selector.
+            ConfigError: the pool lacks a worker of the router or the selector.
         """
-        for chooser in (self.tiers, self.selector):
+        for chooser in (self.router, self.selector):
             if chooser is not None:
                 chooser.check_pool(self.pool)
         if self.planner.roster == "cards":

@@ -142,14 +142,16 @@ def from_file(content: PoolFile, reason: str, *, planner: Planner | None = None)
         ConfigError: an entry is invalid, or there is no planner and no worker can plan.
     """
     pool = WorkerPool(content.build())
-    tiers = None if content.tiers is None else Router.read(content.tiers)
+    router = None if content.router is None else Router.read(content.router)
     guardrails = build_guardrails(content.guardrails)
     entry, reasons = content.planner, [reason]
     if planner is None:
         planner = Planner.from_pool(pool) if entry is None else Planner.from_entry(entry)
         source = "its first language model is also the planner" if entry is None else "using its planner"
         reasons.append(f"{source}: {planner.model.name}")
-    discovered = DiscoveredPool(planner=planner, pool=pool, tiers=tiers, guardrails=guardrails, reasons=tuple(reasons))
+    discovered = DiscoveredPool(
+        planner=planner, pool=pool, router=router, guardrails=guardrails, reasons=tuple(reasons)
+    )
     return discovered if entry is None else replace(discovered, limits=Limits(steps=entry.steps), access=entry.access)
 
 

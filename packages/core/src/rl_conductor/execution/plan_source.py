@@ -32,7 +32,7 @@ from rl_conductor.workflow.workflow import PlanSpace, Workflow
 if TYPE_CHECKING:
     from rl_conductor.execution.run import Run
 
-UNPLANNED = ("single", "tier", "learned", "fallback", "continuation")
+UNPLANNED = ("single", "router", "learned", "fallback", "continuation")
 """Sources of plans that neither the planner nor the caller wrote."""
 
 
@@ -84,7 +84,7 @@ class PlanSource:
                     else:
                         yield item
         except BaseException:
-            record = PlanRecord(source="planner", errors=(CANCELLED,), tier=decision, calls=tuple(request.calls))
+            record = PlanRecord(source="planner", errors=(CANCELLED,), routing=decision, calls=tuple(request.calls))
             self._execution.plan = self._execution.plan or run.guard.move_record(record)
             raise
 
@@ -107,10 +107,10 @@ class PlanSource:
         """Returns the only allowed plan, the router's single call, or the learned workflow."""
         if self._round.space.leaves_no_choice:
             return PlanRecord(source="single", workflow=fallback_workflow(self._round.space, self._round.pool))
-        if decision is not None and decision.tier == "single":
-            return PlanRecord(source="tier", workflow=single_step(decision.worker), tier=decision)
+        if decision is not None and decision.route == "single":
+            return PlanRecord(source="router", workflow=single_step(decision.worker), routing=decision)
         workflow = self._learned_workflow()
-        return None if workflow is None else PlanRecord(source="learned", workflow=workflow, tier=decision)
+        return None if workflow is None else PlanRecord(source="learned", workflow=workflow, routing=decision)
 
     def _learned_workflow(self) -> Workflow | None:
         """Returns the learned workflow for the request.
@@ -132,7 +132,7 @@ class PlanSource:
     def _with_fallback(self, record: PlanRecord, decision: RoutingDecision | None) -> PlanRecord:
         """Adds the router's decision, and the fallback workflow if the planner wrote no plan for the first round."""
         run = self._run
-        record = record.model_copy(update={"tier": decision, "planned_because": self._planned_because})
+        record = record.model_copy(update={"routing": decision, "planned_because": self._planned_because})
         if record.source != "fallback":
             return record
         instead = "the answer before stands"
@@ -147,11 +147,11 @@ class PlanSource:
     def _route(self) -> RoutingDecision | None:
         """Classifies the request, if there is a router; overruled where its worker may not answer alone."""
         run, space = self._run, self._round.space
-        if run.tiers is None or run.rounds or space.leaves_no_choice:
+        if run.router is None or run.rounds or space.leaves_no_choice:
             return None
-        decision = run.tiers.decide(run.request)
-        if decision.tier == "single" and (violations := space.violations(single_step(decision.worker))):
-            return decision.model_copy(update={"tier": "conductor", "because": "; ".join(violations)})
+        decision = run.router.decide(run.request)
+        if decision.route == "single" and (violations := space.violations(single_step(decision.worker))):
+            return decision.model_copy(update={"route": "conductor", "because": "; ".join(violations)})
         return decision
 
     def _plan_request(self) -> PlanRequest:

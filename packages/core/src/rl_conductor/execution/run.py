@@ -54,7 +54,7 @@ class Run:
     """The conductor's name."""
     stream: bool = False
     """Pass the answer on while it is generated, if it is certain to be the answer."""
-    tiers: Router | None = None
+    router: Router | None = None
     selector: WorkflowSelector | None = None
     previous_rounds: Sequence[Round] = ()
     """Rounds that this run made before it was interrupted, or under another host."""
@@ -134,7 +134,7 @@ class Run:
             PolicyError: otherwise.
         """
         self.check_guardrail_access()
-        if not self.space().leaves_no_choice and self.tiers is None and self.selector is None:
+        if not self.space().leaves_no_choice and self.router is None and self.selector is None:
             self.allowed.check_planner_access()
 
     def check_setup(self) -> None:

@@ -319,8 +319,8 @@ class PoolFile(_Entry):
     workers: dict[str, WorkerEntry] = Field(examples=["a table [workers.NAME] for each worker"])
     planner: PlannerEntry | None = None
     guardrails: tuple[GuardrailEntry, ...] = ()
-    tiers: Path | None = None
-    """Path of a tiers file, relative to the pool file; `rl-conductor calibrate --tiers` creates it."""
+    router: Path | None = None
+    """Path of a router file, relative to the pool file; `rl-conductor calibrate --router` creates it."""
 
     @model_validator(mode="after")
     def _check_workers(self) -> Self:
@@ -353,7 +353,7 @@ def read_pool_file(path: str | Path) -> PoolFile:
     content, folder = read_toml(path, PoolFile, "pool file"), Path(path).parent
     return content.model_copy(
         update={
-            "tiers": content.tiers and folder / content.tiers,
+            "router": content.router and folder / content.router,
             "workers": {name: entry.relative_to(folder) for name, entry in content.workers.items()},
             "planner": content.planner and content.planner.relative_to(folder),
         }

@@ -84,5 +84,5 @@ def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
         policy=trace.policy,
         access=setup.access,
         stream=True,
-        previous_rounds=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source in ("tier", "learned")],
+        previous_rounds=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source in ("router", "learned")],
     )

@@ -88,7 +88,7 @@ class PlanSummary(Value):
     """The origin and cost of a plan."""
 
     source: PlanOrigin
-    tier: RoutingDecision | None
+    routing: RoutingDecision | None
     repairs: tuple[Text, ...] = ()
     """Changes to the plan as written, such as removed surplus steps."""
     errors: tuple[Text, ...] = ()
@@ -103,7 +103,7 @@ class PlanSummary(Value):
     def of(cls, plan: PlanRecord) -> Self:
         return cls(
             source=plan.source,
-            tier=plan.tier,
+            routing=plan.routing,
             repairs=plan.repairs,
             errors=plan.errors,
             planned_because=plan.planned_because,

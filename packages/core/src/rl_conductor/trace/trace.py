@@ -148,16 +148,16 @@ class StepResult(Value):
         return self.reply.text if self.reply else ""
 
 
-PlanOrigin = Literal["planner", "given", "single", "tier", "learned", "fallback", "continuation"]
+PlanOrigin = Literal["planner", "given", "single", "router", "learned", "fallback", "continuation"]
 """The origin of the workflow: the planner, the caller (`given`), a policy that leaves one choice (`single`), a
-classifier that rates the request as simple (`tier`), a selector of learned workflows (`learned`), the fallback after
+classifier that rates the request as simple (`router`), a selector of learned workflows (`learned`), the fallback after
 the planner failed, or a continuation of the worker's tool calls."""
 
 
 class RoutingDecision(Value):
     """A classifier's decision, before planning, whether a request needs a plan."""
 
-    tier: Literal["single", "conductor"]
+    route: Literal["single", "conductor"]
     """One call of one worker, or a plan."""
     worker: str
     """The worker of that one call."""
@@ -175,10 +175,10 @@ class RoutingDecision(Value):
         """The decision and its reason, as a sentence without a period."""
         reason = self.because
         if self.probability is not None and not reason:
-            comparison = "from" if self.tier == "single" else "below"
+            comparison = "from" if self.route == "single" else "below"
             reason = f"right with probability {self.probability:.3f}, {comparison} {self.threshold:.3f}"
-        choice = f"one call of {self.worker}" if self.tier == "single" else "planned"
-        return f"{choice}: {reason} (tiers {self.classifier[:12]})"
+        choice = f"one call of {self.worker}" if self.route == "single" else "planned"
+        return f"{choice}: {reason} (router {self.classifier[:12]})"
 
 
 class PlanRecord(Value):
@@ -198,7 +198,7 @@ class PlanRecord(Value):
     constrained: bool = False
     """Whether decoding was constrained to the grammar of the pool and policy, or a part of it if that is too large."""
     calls: tuple[Call, ...] = ()
-    tier: RoutingDecision | None = None
+    routing: RoutingDecision | None = None
     """The router's decision before planning; `None` without a router."""
     planned_because: Text = Field(default="", exclude_if=not_)
     """Why no learned workflow ran, or why the trained planner left the request to the general one."""

@@ -38,7 +38,7 @@ def _fixed_key(conductor: Conductor) -> str:
         "name": conductor.name,
         "planners": [(planner.setup, planner.domain) for planner in conductor.planner.planners],
         "workers": [worker.setup for worker in conductor.pool.values()],
-        **{name: getattr(conductor.config, name) for name in ("policy", "limits", "access", "tiers", "selector")},
+        **{name: getattr(conductor.config, name) for name in ("policy", "limits", "access", "router", "selector")},
     }
     content = b"\n".join([to_json(settings), *filter(None, models)])  # with API keys in it, so only its hash is stored
     return hashlib.sha256(content).hexdigest()

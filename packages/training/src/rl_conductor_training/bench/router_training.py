@@ -142,12 +142,12 @@ def _check_size(examples: Sequence[RouterExample], worker: str, risk: float) -> 
     if len(examples) >= MIN_REQUESTS and right >= min_right and wrong >= MIN_PER_CLASS:
         return
     message = (
-        f"too little to learn tiers from: {len(examples)} different requests, of which {worker!r} alone answers "
+        f"too little to train a router on: {len(examples)} different requests, of which {worker!r} alone answers "
         f"{right} right and {wrong} wrong; at least {MIN_REQUESTS} are needed, {min_right} of them right and "
         f"{MIN_PER_CLASS} wrong"
     )
     if len(examples) >= MIN_REQUESTS and wrong < MIN_PER_CLASS:
-        message += f"; as it is, policy.single = {worker!r} may do without tiers"
+        message += f"; as it is, policy.single = {worker!r} may do without a router"
     raise ConfigError(message)
 
 

@@ -46,20 +46,20 @@ def calibrate(
     The results are accuracy by domain and median latency. Do not benchmark on the same samples
     afterwards. The same command resumes after an interruption without repeating paid calls.
 
-    With --tiers it also trains a router, which predicts the requests that a single call of one worker can answer. It
-    learns from the task or, with --runs, from a server's runs. Use the file as 'tiers = ...' in a pool file or profile.
+    With --router it also trains a router, which predicts the requests that a single call of one worker can answer. It
+    learns from the task or, with --runs, from a server's runs. Use it with 'router = ...' in a pool file or profile.
 
     \b
     Examples:
       rl-conductor calibrate pool.toml --task jsonl:my-tasks.jsonl
       rl-conductor calibrate pool.toml --task composite:validation --limit 48 --out measured.toml
-      rl-conductor calibrate pool.toml --task jsonl:my-tasks.jsonl --tiers tiers.json --risk 0.02
-      rl-conductor calibrate pool.toml --runs runs.jsonl --tiers tiers.json
+      rl-conductor calibrate pool.toml --task jsonl:my-tasks.jsonl --router router.json --risk 0.02
+      rl-conductor calibrate pool.toml --runs runs.jsonl --router router.json
     """
     if (task is None) == (runs is None):
-        raise ConfigError("write either --task TASK to measure workers, or --runs FILE --tiers FILE to train a router")
+        raise ConfigError("write either --task TASK to measure workers, or --runs FILE --router FILE to train a router")
     if runs is not None and router_file is None:
-        raise ConfigError("--runs is for training a router: add --tiers FILE")
+        raise ConfigError("--runs is for training a router: add --router FILE")
     if task is not None:
         settings = _settings(pool, task, limit, concurrency)
         section = _measure(settings)

@@ -1,4 +1,4 @@
-"""Router training for `calibrate --tiers`: its options, its examples and the printed report."""
+"""Router training for `calibrate --router`: its options, its examples and the printed report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PANEL = "Router"
 FileOption = Annotated[
     Path | None,
     typer.Option(
-        "--tiers",
+        "--router",
         metavar="FILE",
         help="Train a router that predicts which requests need only one call, and write it to FILE.",
         rich_help_panel=PANEL,
@@ -141,7 +141,7 @@ def train_router(examples: RouterExamples, *, risk: float, to: Path) -> None:
             "probable ones are right that often; raise --risk, name another --worker, or add examples"
         )
     trained.write(to)
-    console.note(console.stderr(), f'the router is in {to}: write tiers = "{to.name}" into the pool file or a profile')
+    console.note(console.stderr(), f'the router is in {to}: write router = "{to.name}" into the pool file or a profile')
 
 
 def _report_table(report: RouterReport, risk: float) -> Table:

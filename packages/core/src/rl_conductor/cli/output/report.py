@@ -26,7 +26,7 @@ SOURCES = {
     "planner": "planned",
     "given": "your workflow",
     "single": "single worker, no planning",
-    "tier": "simple request, no planning",
+    "router": "simple request, no planning",
     "learned": "learned workflow, no planning",
     "fallback": "no valid plan: the best worker answers alone",
     "continuation": "continued with the worker that called the tools",
@@ -90,7 +90,7 @@ def plan_heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
     line = Text(f"round {number}: " if number else "", style="dim").append(one_line(origin))
     line.append(f" · {' · '.join(parts)}" if plan.calls else "")
     line.append(f"\nreason: {one_line(plan.planned_because)}" if plan.planned_because else "", style="dim")
-    return line.append(f"\ntier: {one_line(plan.tier.in_words)}" if plan.tier else "", style="dim")
+    return line.append(f"\nrouter: {one_line(plan.routing.in_words)}" if plan.routing else "", style="dim")
 
 
 def _origin(planner: str, plan: PlanRecord) -> str:

@@ -1,7 +1,7 @@
 """`Router`: a lightweight classifier that sends simple requests to a single call of one worker.
 
 It is a logistic regression over the words of the user's last message, the message's length, and features of the request
-such as images or tools. It is stored as one JSON file of numbers, which `rl-conductor calibrate --tiers` creates from
+such as images or tools. It is stored as one JSON file of numbers, which `rl-conductor calibrate --router` creates from
 the user's own requests. This module only loads and applies it; the training package trains it.
 """
 
@@ -31,7 +31,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.trace import RoutingDecision
 from rl_conductor.types import Names, Request, Value, prompt_in
 
-RECREATE = "create the tiers file again with rl-conductor calibrate --tiers"
+RECREATE = "create the router file again with rl-conductor calibrate --router"
 
 
 class Learned(Value, validate_by_name=True, serialize_by_alias=True):
@@ -51,7 +51,7 @@ class Learned(Value, validate_by_name=True, serialize_by_alias=True):
 class Router(Value, validate_by_name=True, serialize_by_alias=True):
     """A worker that answers simple requests alone, and the classifier that recognizes them.
 
-    Aliases are the names in tiers files, which decide the checksum.
+    Aliases are the names in router files, which decide the checksum.
     """
 
     format: Literal[1] = 1
@@ -88,11 +88,11 @@ class Router(Value, validate_by_name=True, serialize_by_alias=True):
         """
         try:
             content = _RouterFile.model_validate_json(read_text(path))
-            router = cls.model_validate(content.tiers)
+            router = cls.model_validate(content.router)
         except ValidationError as error:
-            raise ConfigError(f"{str(path)!r} is not a tiers file ({first_field_error(error)}); {RECREATE}") from error
+            raise ConfigError(f"{str(path)!r} is not a router file ({first_field_error(error)}); {RECREATE}") from error
         if router.sha256 != content.sha256:
-            raise ConfigError(f"the tiers file {str(path)!r} was modified after it was created; {RECREATE}")
+            raise ConfigError(f"the router file {str(path)!r} was modified after it was created; {RECREATE}")
         return router
 
     def write(self, path: Path) -> None:
@@ -101,7 +101,7 @@ class Router(Value, validate_by_name=True, serialize_by_alias=True):
         Raises:
             ConfigError: the file can't be written.
         """
-        content = _RouterFile(sha256=self.sha256, tiers=self.model_dump(mode="json"))
+        content = _RouterFile(sha256=self.sha256, router=self.model_dump(mode="json"))
         write_text(path, content.model_dump_json() + "\n")
 
     def check_pool(self, pool: WorkerPool) -> None:
@@ -112,11 +112,11 @@ class Router(Value, validate_by_name=True, serialize_by_alias=True):
         """
         if self.worker not in pool:
             raise ConfigError(
-                f"the tiers are for worker {self.worker!r}, but the pool has {', '.join(pool)}; {RECREATE}"
+                f"the router is for worker {self.worker!r}, but the pool has {', '.join(pool)}; {RECREATE}"
             )
         if (model_name := pool[self.worker].model.name) != self.model:
             raise ConfigError(
-                f"the tiers were trained when {self.worker!r} was {self.model}, but now it is {model_name}; {RECREATE}"
+                f"the router was trained when {self.worker!r} was {self.model}, but now it is {model_name}; {RECREATE}"
             )
 
     def decide(self, request: Request) -> RoutingDecision:
@@ -127,7 +127,7 @@ class Router(Value, validate_by_name=True, serialize_by_alias=True):
         reason = self._out_of_domain_reason(request)
         probability = None if reason else self.probability(request)
         return RoutingDecision(
-            tier="single" if probability is not None and probability >= self.threshold else "conductor",
+            route="single" if probability is not None and probability >= self.threshold else "conductor",
             worker=self.worker,
             probability=probability,
             threshold=self.threshold,
@@ -155,4 +155,4 @@ class Router(Value, validate_by_name=True, serialize_by_alias=True):
 
 class _RouterFile(Value):
     sha256: str
-    tiers: dict[str, object]
+    router: dict[str, object]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from core.capitals import tiers
+from core.capitals import capital_router
 from core.runs import pool_of
 from rl_conductor import ConfigError, ScriptedModel
 from rl_conductor.cli.main import app
@@ -24,9 +24,9 @@ SIMPLE = "What is the capital of France?"
 
 @pytest.fixture
 async def at(serve: Serve, tmp_path: Path) -> At:
-    """A server one of whose profiles has tiers."""
-    tiers().write(tmp_path / "tiers.json")
-    house = {"released": "2026-11-01", "tiers": str(tmp_path / "tiers.json")}
+    """A server one of whose profiles has a router."""
+    capital_router().write(tmp_path / "router.json")
+    house = {"released": "2026-11-01", "router": str(tmp_path / "router.json")}
     pool = pool_of(a="from a", b="from b")
     return await serve(pool, ScriptedModel([TWO_STEPS] * 9), profiles={"house": house})
 
@@ -42,21 +42,21 @@ async def test_a_simple_request_is_one_call_and_the_reply_says_why(at: At) -> No
     answer, told = await ask(at, SIMPLE)
 
     assert answer == "from a"
-    assert told["source"] == "tier"
+    assert told["source"] == "router"
     assert told["usage"]["calls"] == 0
-    decision = told["tier"]
-    assert decision["tier"] == "single"
+    decision = told["routing"]
+    assert decision["route"] == "single"
     assert decision["probability"] >= decision["threshold"]
-    assert decision["classifier"] == tiers().sha256
+    assert decision["classifier"] == capital_router().sha256
 
 
 async def test_other_requests_and_profiles_are_planned(at: At) -> None:
     answer, told = await ask(at, "Write a parser.")
     assert (answer, told["source"]) == ("from b", "planner")
-    assert told["tier"]["tier"] == "conductor"
+    assert told["routing"]["route"] == "conductor"
 
     answer, told = await ask(at, SIMPLE, model="conductor-ultra")
-    assert (answer, told["source"], told["tier"]) == ("from b", "planner", None)
+    assert (answer, told["source"], told["routing"]) == ("from b", "planner", None)
 
 
 async def test_a_stream_is_one_call_too(at: At) -> None:
@@ -75,27 +75,27 @@ async def test_the_page_and_the_command_line_show_the_decision(at: At, tmp_path:
 
     page = (await at.http.get(f"/runs/{row.id}")).text
     assert "Not planned: the router sent the request to a single worker" in page
-    assert f"one call of a: right with probability 0.998, from 0.900 (tiers {tiers().sha256[:12]})" in page
+    assert f"one call of a: right with probability 0.998, from 0.900 (router {capital_router().sha256[:12]})" in page
 
     trace = await at.service.store.get_trace(row.id)
     assert trace is not None
     (tmp_path / "run.json").write_text(trace.model_dump_json())
     said = CliRunner().invoke(app, ["trace", "show", str(tmp_path / "run.json")], env={"COLUMNS": "200"})
     assert "simple request, no planning" in said.stdout
-    assert f"tier: one call of a: right with probability 0.998, from 0.900 (tiers {tiers().sha256[:12]})" in said.stdout
+    assert "router: one call of a: right with probability 0.998, from 0.900" in said.stdout
 
 
-def test_a_profiles_tiers_lie_beside_its_settings_and_are_part_of_what_it_is(tmp_path: Path) -> None:
-    tiers().write(tmp_path / "tiers.json")
+def test_a_profiles_router_lies_beside_its_settings_and_is_part_of_what_it_is(tmp_path: Path) -> None:
+    capital_router().write(tmp_path / "router.json")
     config = tmp_path / "conductor.toml"
-    config.write_text('[profiles.house]\nreleased = 2026-11-01\ntiers = "tiers.json"\n')
+    config.write_text('[profiles.house]\nreleased = 2026-11-01\nrouter = "router.json"\n')
     found = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(a="from a"))
 
     house = build_catalog(found, read_settings(config).profiles).find("house")
     plain = build_catalog(found, {"house": ProfileEntry(released=date(2026, 11, 1))}).find("house")
 
-    assert house.conductor.config.tiers == tiers()
+    assert house.conductor.config.router == capital_router()
     assert house.fingerprint != plain.fingerprint
-    (tmp_path / "tiers.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"tiers\.json"):
+    (tmp_path / "router.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"router\.json"):
         build_catalog(found, read_settings(config).profiles)
