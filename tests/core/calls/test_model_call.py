@@ -104,7 +104,7 @@ async def test_a_traceback_tells_what_a_model_of_ones_own_raised_where_it_quotes
 
 
 def test_a_fingerprint_is_that_of_the_requests_json() -> None:
-    """Recordings of earlier releases are found by it."""
+    """Recordings are found by it."""
     call = ToolCall(id="c1", name="weather", arguments='{"city": "Kyïv"}')
     image = ImagePart(url="https://example.org/a.png", detail="low")
     messages = (Message.user("Grüße 🎉", image), Message.assistant(tool_calls=[call]), Message.tool("c1", "19"))

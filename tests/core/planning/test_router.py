@@ -200,14 +200,15 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
 
 
 def test_files_keep_their_field_names_and_checksums() -> None:
-    learned = {"source": "a test", "requests": 100, "right": 50, "risk": 0.05, "made": "2026-11-21"}
-    stored = {"format": 1, "worker": "a", "model": "scripted:a", "threshold": 0.9, "longest": 200, "seen": ["tools"]}
-    stored |= {"bias": -5.0, "length": 0.5, "held": {"tools": 0.25}, "words": {"2726": -40.0}, "learned": learned}
+    learned = {"source": "a test", "requests": 100, "right": 50, "risk": 0.05, "trained_on": "2026-11-21"}
+    stored = {"format": 1, "worker": "a", "model": "scripted:a", "threshold": 0.9, "max_chars": 200, "bias": -5.0}
+    stored |= {"trained_features": ["tools"], "request_weights": {"tools": 0.25}, "length_weight": 0.5}
+    stored |= {"word_weights": {"2726": -40.0}, "learned": learned}
 
     router = Router.model_validate(stored)
 
     assert router.model_dump(mode="json") == stored
-    assert router.sha256 == "48ecdf8d37a8ce51f874c19d48638997d7c74ec904485ea7eb0e2fa2a8b938e2"
+    assert router.sha256 == "9277ac1303dabe30ea9a49fd1b7c07f25434f6868781811f12db2dc2ffa5bdb5"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_files_keep_their_field_names_and_checksums() -> None:
         (lambda kept: kept.update(sha256="0" * 64), "was modified after"),
         (lambda kept: kept["router"].update(format=2), "format"),
         (lambda kept: kept["router"].update(bias=float("nan")), "bias"),
-        (lambda kept: kept["router"].update(words={"9999": 1.0}), "words"),
+        (lambda kept: kept["router"].update(word_weights={"9999": 1.0}), "word_weights"),
         (lambda kept: kept["router"].update(more=1), "more"),
         (lambda kept: kept.pop("router"), "router"),
     ],

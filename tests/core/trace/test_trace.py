@@ -59,14 +59,6 @@ async def test_a_trace_and_its_events_travel_as_json() -> None:
         assert EVENTS.validate_json(EVENTS.dump_json(event)) == event
 
 
-async def test_the_delimiter_key_is_stored_under_its_first_name() -> None:
-    trace, _ = await traced()
-    stored = trace.model_dump(mode="json")
-
-    assert stored["fence_key"] == trace.delimiter_key
-    assert "delimiter_key" not in stored
-
-
 async def test_what_is_no_trace_is_refused() -> None:
     trace, _ = await traced()
     data = json.loads(trace.model_dump_json())

@@ -242,7 +242,7 @@ class Answer(Value):
     step: int
 
 
-class Trace(Value, validate_by_name=True, serialize_by_alias=True):
+class Trace(Value):
     """Everything that happened in one run."""
 
     id: str
@@ -259,7 +259,7 @@ class Trace(Value, validate_by_name=True, serialize_by_alias=True):
     """The answer, with the usage of the whole run; `None` without an answer."""
     error: Text | None = None
     seconds: float = 0.0
-    delimiter_key: str = Field(alias="fence_key")
+    delimiter_key: str
     """The key of the delimiters in prompts; a replay needs it to make the same requests."""
     versions: Versions
     setup: Setup | None = None

@@ -34,7 +34,7 @@ from rl_conductor.types import Names, Request, Value, prompt_in
 RECREATE = "create the router file again with rl-conductor calibrate --router"
 
 
-class Learned(Value, validate_by_name=True, serialize_by_alias=True):
+class Learned(Value):
     """Training data and guarantees of a router, stored for reference."""
 
     source: str
@@ -44,15 +44,12 @@ class Learned(Value, validate_by_name=True, serialize_by_alias=True):
     """Number of requests that one call answered correctly."""
     risk: Finite
     """Upper bound on the share of wrong answers among requests sent to a single call."""
-    trained_on: str = Field(alias="made")
+    trained_on: str
     """Date of the training in UTC, as `YYYY-MM-DD`."""
 
 
-class Router(Value, validate_by_name=True, serialize_by_alias=True):
-    """A worker that answers simple requests alone, and the classifier that recognizes them.
-
-    Aliases are the names in router files, which decide the checksum.
-    """
+class Router(Value):
+    """A worker that answers simple requests alone, and the classifier that recognizes them."""
 
     format: Literal[1] = 1
     worker: str
@@ -60,16 +57,16 @@ class Router(Value, validate_by_name=True, serialize_by_alias=True):
     """The worker's model during training, as `provider:name`."""
     threshold: Finite = Field(gt=0, le=1)
     """Minimum probability of a correct answer at which a request is sent to the worker alone."""
-    max_chars: int = Field(gt=0, alias="longest")
+    max_chars: int = Field(gt=0)
     """Maximum length in characters of messages that are classified; longer ones are planned."""
-    trained_features: Names = Field(default=frozenset(), alias="seen")
+    trained_features: Names = frozenset()
     """Request features that occurred in training, as named by `request_features`."""
     bias: Finite
-    length_weight: Finite = Field(alias="length")
+    length_weight: Finite
     """Weight of the message length."""
-    request_weights: dict[str, Finite] = Field(default_factory=dict, alias="held")
+    request_weights: dict[str, Finite] = Field(default_factory=dict)
     """Weights of the request features, as named by `request_features`."""
-    word_weights: dict[Annotated[int, Field(ge=0, lt=BUCKETS)], Finite] = Field(alias="words")
+    word_weights: dict[Annotated[int, Field(ge=0, lt=BUCKETS)], Finite]
     """Weights of words by hash bucket; missing buckets have weight 0."""
     learned: Learned
 
