@@ -61,9 +61,8 @@ async def _load_run(service: Service, run: str, *, key: str | None) -> dict[str,
 
 
 def _body_with_trace(row: RunRow, trace: Trace, *, is_tenant: bool) -> dict[str, Any]:
-    if is_tenant:  # in the row, too: earlier releases stored errors as the vendor wrote them
-        error = row.error and without_access_errors(row.error, trace.calls)
-        row, trace = row.model_copy(update={"error": error}), without_access_errors(trace, trace.calls)
+    if is_tenant:
+        trace = without_access_errors(trace, trace.calls)
     return run_body(row) | {"trace": trace.model_dump(mode="json")}
 
 

@@ -49,6 +49,7 @@ TCP_TIMEOUTS = {
 """Options of libpq: by default, a connection to a Postgres that vanished without a word is kept for many minutes."""
 ADDITIVE_REVISION = re.compile(r"\d{4}")
 """Ids of migrations that only add, so that older releases can go on with the tables; others must have another form."""
+MIGRATIONS = Path(__file__).parent / "migrations"
 INVALID_PORT = re.compile(r"(://(?:\[[^]]*]|[^/:[]*)):(?!\d+(?:/|$))[^/]*")
 """Text in the place of a URL's port: it may be a password, if the host was left out."""
 
@@ -168,7 +169,7 @@ def _migrate(connection: Connection) -> None:
     """Upgrades the tables to this release's schema, unless a newer release has added to it."""
     connection.execute(text(MIGRATION_LOCK[connection.dialect.name]))
     config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(MIGRATIONS))
     current = MigrationContext.configure(connection).get_current_revision()
     newest = ScriptDirectory.from_config(config).get_current_head()
     if current is not None and newest is not None and ADDITIVE_REVISION.fullmatch(current) and current > newest:

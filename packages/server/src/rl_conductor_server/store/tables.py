@@ -46,7 +46,6 @@ runs = Table(
     Column("error", Text),
     Column("question", Text, nullable=False, server_default=""),
     Column("answer", Text),
-    Column("trace", Text),
     Column("side", String(16)),
     Column("session", String(128)),
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
@@ -56,6 +55,7 @@ runs = Table(
     Column("cache_digest", String(64)),
     Column("cached_from", String(32)),
     Column("saved_usd", Dollars, nullable=False, server_default="0"),
+    Column("trace", Text),
     Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
@@ -84,7 +84,7 @@ runs = Table(
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
 
 run_trigrams = table("run_trigrams", column("rowid"), column("run_trigrams"))
-"""In SQLite, FTS5's index of the trigrams in questions and answers of runs that have ended, see migration 0017."""
+"""In SQLite, FTS5's index of the trigrams in questions and answers of runs that have ended, see migration 0001."""
 
 indexed_runs = table("indexed_runs", column("number"), column("run"))
 """The runs that it has, by their row ids there; a trigger keeps both equal."""

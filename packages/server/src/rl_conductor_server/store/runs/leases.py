@@ -33,7 +33,7 @@ END_BATCH_SIZE = 100
 """Maximum number of runs ended in one transaction, during which no other process can write."""
 END_COLUMNS = ("seconds", "error", "trace", "answer")
 """Columns that are set only when a run has ended."""
-EXPIRED_COLUMNS = ("id", "key", "idempotency", "api", "model", "owner", "created", "heartbeat", "question")
+EXPIRED_COLUMNS = ("id", "key", "idempotency", "api", "model", "owner", "created", "heartbeat")
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,6 @@ class RunLeases:
     def _end_runs(self, connection: Connection, rows: Sequence[Row[Any]]) -> None:
         rounds_by_run = {row.id: _readable_rounds(connection, row.id) for row in rows}
         connection.execute(self.statements.update_run, [self._failed_values(row) for row in rows])
-        # Earlier releases stored the steps of runs with `store: false`, too.
-        if without_content := [{"of_run": row.id} for row in rows if row.idempotency is None and not row.question]:
-            connection.execute(self.statements.delete_steps, without_content)
         calls_by_run = {run: [call for each in rounds for call in each.calls] for run, rounds in rounds_by_run.items()}
         usage_rows = [usage for row in rows for usage in worker_usage_rows(row.id, row.created, calls_by_run[row.id])]
         if usage_rows:

@@ -1,7 +1,6 @@
 """Counts the bytes of traces and responses that each API key stores, so that a limit is checked without adding them up.
 
-The counts are per day on which a run began, and are deleted with the runs of that day. So whatever a process of an
-older release stored or deleted without counting it is forgotten after `retain_days`.
+The counts are per day on which a run began, and are deleted with the runs of that day.
 """
 
 from __future__ import annotations
