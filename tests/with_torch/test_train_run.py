@@ -16,8 +16,11 @@ from typer.testing import CliRunner
 import toy_training
 from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.cli.main import app
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import BadRequestError, ConfigError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
+from rl_conductor.types import Request
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
 from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import TrainConfig
@@ -233,6 +236,39 @@ def test_validation_is_scored_by_its_own_task(
     home = copy_warm_start(finished, tmp_path / "run")
     record = trained(home, grpo=toy_training.GRPO | {"steps": 1}, validation=validation).record
     assert {row.score for row in record.validation} == {0.25}
+
+
+def test_only_scores_of_all_validation_questions_are_compared(
+    finished: Trained, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    questions = tmp_path / "validation.jsonl"
+    lines = [{"question": f"What is {first} * 7?", "answer": "42", "scoring": "numeric"} for first in (5, 8)]
+    questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    changed: dict[str, Any] = {
+        "grpo": toy_training.GRPO | {"steps": 1},
+        "validation": {"task": {"name": f"jsonl:{questions}"}, "every": 2, "rollouts": 4},
+    }
+    config = toy_training.config(copy_warm_start(finished, tmp_path / "broken"), **changed)
+    stages: list[str] = []
+
+    def answer(request: Request) -> str | Exception:
+        if "8 * 7" not in request.messages[-1].text:
+            return "42"
+        return BadRequestError("out of order", model="calculator") if "after step 1" in stages[-1] else "41"
+
+    record = train(
+        config,
+        tmp_path / "broken" / "run",
+        WorkerPool({name: ScriptedModel(answer) for name in ("wrong", "right")}),
+        on_status=lambda status: stages.append(status.stage),
+    )
+    first, last = record.validation
+    assert (first.questions, first.left_out, last.questions, last.left_out) == (2, 0, 1, 1)
+    assert last.score > first.score
+    assert record.best == first
+    (warning,) = (each.getMessage() for each in caplog.records if "leaves out" in each.getMessage())
+    assert "after step 1 leaves out 1 of 2 questions, such as 'What is 8 * 7?' (step 1, " in warning
+    assert "out of order" in warning
 
 
 def test_a_cap_in_the_evaluation_after_the_last_step_is_made_up(finished: Trained, tmp_path: Path) -> None:

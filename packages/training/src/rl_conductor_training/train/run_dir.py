@@ -57,6 +57,8 @@ class ValidationScore(Value):
     valid: float
     """Share of valid plans."""
     questions: int
+    left_out: int = 0
+    """Number of further questions, for which no plan could be judged."""
     plans: int
     """Number of plans that could be judged."""
     usd: float

@@ -6,9 +6,10 @@ run with validation takes the same steps as one without.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelerate import PartialState
@@ -30,6 +31,8 @@ from rl_conductor_training.train.setup import TrainingSetup
 
 if TYPE_CHECKING:
     from rl_conductor_training.train.trainer import ConductorTrainer
+
+log = logging.getLogger("rl_conductor_training.train")
 
 ScoredRow = tuple[int, ScoredPlan]
 """The index of a question and a scored plan for it."""
@@ -64,7 +67,22 @@ class Validator:
             raise CapReachedError
         all_rows: list[ScoredRow] = gather_object(rows)
         seconds = time.monotonic() - started_at
+        if trainer.is_world_process_zero() and (failures := unscored_questions(all_rows)):
+            self._warn_of_unscored(failures, trainer.state.global_step)
         return summarize(all_rows, self._setup.validation_instances, trainer.state.global_step, seconds)
+
+    def _warn_of_unscored(self, failures: Mapping[int, str], step: int) -> None:
+        instances = self._setup.validation_instances
+        index, failure = next(iter(failures.items()))
+        log.warning(
+            "the validation after step %d leaves out %d of %d questions, such as %.80r (%s): its model can't become "
+            "the best one, because only scores of all questions are compared",
+            step,
+            len(failures),
+            len(instances),
+            instances[index].sample.question,
+            failure,
+        )
 
     def _sample_and_score(self, trainer: ConductorTrainer) -> list[ScoredRow]:
         """Samples and scores the plans of this process's share of the questions."""
@@ -96,7 +114,10 @@ class Validator:
 
 
 class ValidationCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Evaluates at intervals, and saves the model with the best score so far in `best/`."""
+    """Evaluates at intervals, and saves the model with the best score so far in `best/`.
+
+    Scores are compared only if they are of all questions: without those that failed, the others may be easier.
+    """
 
     def __init__(self, validator: Validator, trainer: ConductorTrainer) -> None:
         self._validator = validator
@@ -125,13 +146,19 @@ class ValidationCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         trainer.log_validation(evaluation)
         best = run_dir.read_best()
         trainer.accelerator.wait_for_everyone()  # nobody replaces the best model while another process reads it
-        if best is None or evaluation.score > best.score:
+        if not evaluation.left_out and (best is None or evaluation.score > best.score):
             trainer.save_model(str(run_dir.unfinished_best))
             if trainer.is_world_process_zero():
                 run_dir.replace_best(evaluation)
         if trainer.is_world_process_zero():
             run_dir.write_evaluation(evaluation)
         trainer.accelerator.wait_for_everyone()
+
+
+def unscored_questions(rows: Sequence[ScoredRow]) -> dict[int, str]:
+    """Returns the questions for which no plan could be judged, by index, with the reason for one of their plans."""
+    scored = {index for index, plan in rows if not plan.masked}
+    return {index: plan.explanation for index, plan in rows if index not in scored}
 
 
 def summarize(
@@ -154,6 +181,7 @@ def summarize(
         error=score.error,
         valid=sum(plan.valid for plan in plans) / len(plans),
         questions=score.n,
+        left_out=len(unscored_questions(rows)),
         plans=sum(map(len, by_question.values())),
         usd=float(usage.cost),
         tokens=usage.total_tokens,
