@@ -37,15 +37,19 @@ class StopCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             control.should_save = control.should_training_stop = True
 
 
-class StepEndCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Calls `on_step_end` after each step, in every process."""
+class SpendingCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Calls `save` before the first step and after each, in every process; evaluations must come before it."""
 
-    def __init__(self, on_step_end: Callable[[], None]) -> None:
-        self._on_step_end = on_step_end
+    def __init__(self, save: Callable[[], None]) -> None:
+        self._save = save
+
+    def on_train_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Saves the spending of the evaluation before the first step."""
+        self._save()
 
     def on_step_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """Calls the function."""
-        self._on_step_end()
+        """Saves the spending of the step and of the evaluation after it."""
+        self._save()
 
 
 def parse_metrics(logs: Mapping[str, Any]) -> StepMetrics:

@@ -42,7 +42,7 @@ try:
     from rl_conductor_training.train.arguments import training_arguments
     from rl_conductor_training.train.callbacks import (
         MetricsCallback,
-        StepEndCallback,
+        SpendingCallback,
         StepMetrics,
         StopCallback,
         parse_metrics,
@@ -151,7 +151,7 @@ class _Call:
         stopped = ""
         try:
             if config.warm_start:
-                warm_start = run_warm_start(self.setup, config.warm_start, self.run_dir)
+                warm_start = run_warm_start(self.setup, config.warm_start, self.run_dir, self._save_spending)
             trainer = self._build_trainer()
             checkpoint = self.run_dir.latest_checkpoint()
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -180,7 +180,7 @@ class _Call:
         trainer.add_callback(MetricsCallback(self.on_step))
         trainer.add_callback(StopCallback(self.last_step))
         trainer.add_callback(CheckpointCallback())
-        trainer.add_callback(StepEndCallback(self._save_spending))
+        trainer.add_callback(SpendingCallback(self._save_spending))
         return trainer
 
     def _save_spending(self) -> None:

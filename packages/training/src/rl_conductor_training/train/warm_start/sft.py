@@ -8,7 +8,7 @@ learning.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -57,8 +57,16 @@ class Demonstrations(NamedTuple):
     """Empty unless `warm_start.second_rounds` asks for them."""
 
 
-def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir) -> WarmStartState:
+def run_warm_start(
+    setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir, save_spending: Callable[[], None] = lambda: None
+) -> WarmStartState:
     """Fine-tunes the model that GRPO begins with, unless that is done; resumes an interrupted warm start.
+
+    Args:
+        setup: the questions and workers.
+        settings: the `[warm_start]` table.
+        run_dir: where the model and the demonstrations are saved.
+        save_spending: called in every process once the demonstrations are saved, which are all that costs anything.
 
     Raises:
         ConfigError: there is no plan with a right answer.
@@ -70,6 +78,7 @@ def run_warm_start(setup: TrainingSetup, settings: WarmStartSettings, run_dir: R
     setup.progress.begin("loading the model")
     loaded = load_model(setup.config.model, dtype=setup.config.weight_dtype)
     demonstrations = _load_demonstrations(setup, settings, run_dir, loaded)
+    save_spending()
     trainer = _build_trainer(setup, settings, run_dir, loaded, demonstrations)
     checkpoint = latest_complete_checkpoint(run_dir.warm_start)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
