@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_conductor import ConfigError
+from rl_conductor import ConfigError, ScriptedModel, Worker, WorkerPool
 from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.scoring import Sample
 from rl_conductor_training.train.config import CheckpointSettings, Reporter, TrainConfig
@@ -38,6 +38,30 @@ def test_a_run_resumes_only_with_the_same_questions(tmp_path: Path) -> None:
     for task, validation in ((questions, questions[2:]), (answered_otherwise, questions[2:]), (questions[:2], [])):
         with pytest.raises(ConfigError, match="a run with other questions or another scoring"):
             folder.ensure_same_questions(task, validation)
+
+
+def worker(name: str, *, model: str = "small", description: str = "", instructions: str = "") -> Worker:
+    return Worker.of(name, ScriptedModel("x", name=model), description=description, instructions=instructions)
+
+
+@pytest.mark.parametrize(
+    ("workers", "change"),
+    [
+        ([worker("clerk"), worker("rates")], "their order was rates, clerk"),
+        ([worker("rates"), worker("mechanic")], "'clerk' is missing, 'mechanic' is new"),
+        ([worker("rates", model="large"), worker("clerk")], "'rates' has another model"),
+        (
+            [worker("rates"), worker("clerk", description="greets", instructions="Be brief.")],
+            "'clerk' has another card and instructions",
+        ),
+    ],
+)
+def test_a_run_resumes_only_with_the_same_workers(tmp_path: Path, workers: list[Worker], change: str) -> None:
+    folder = RunDir.open(tmp_path, CONFIG)
+    for _ in range(2):
+        folder.ensure_same_workers(WorkerPool([worker("rates"), worker("clerk")]))
+    with pytest.raises(ConfigError, match=rf"has a run with other workers: {change}\. A run resumes only"):
+        folder.ensure_same_workers(WorkerPool(workers))
 
 
 @pytest.mark.parametrize("exists", [False, True])

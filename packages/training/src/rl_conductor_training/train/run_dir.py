@@ -15,7 +15,9 @@ from pydantic import Field
 
 from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
 from rl_conductor.errors import ConfigError
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
+from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Dollars, Value
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rewards.verdict import Verdict
@@ -23,6 +25,8 @@ from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 
 COMPLETE = "whole"
 """Name of the marker file that is written into a checkpoint last; without it, the save was interrupted."""
+COMPARED = ("model", "card", "sampling", "instructions")
+"""The fields of a worker on which its replies, the prompts or the rewards depend."""
 EVALUATION_FILE = "evaluation.json"
 """Name of the evaluation in `best/`."""
 
@@ -85,6 +89,24 @@ class QuestionHashes(Value):
 
     task: str
     validation: str
+
+
+class RunWorkers(Value):
+    """The workers of a run, in the order of their numbers."""
+
+    workers: tuple[WorkerSetup, ...]
+
+    def changes_since(self, previous: RunWorkers) -> list[str]:
+        """Describes what differs from the workers of an earlier call of the run."""
+        before, now = ({setup.card.name: setup for setup in each.workers} for each in (previous, self))
+        changes = [f"{name!r} is missing" for name in before if name not in now]
+        changes += [f"{name!r} is new" for name in now if name not in before]
+        for name in (name for name in now if name in before):
+            fields = [field for field in COMPARED if getattr(before[name], field) != getattr(now[name], field)]
+            changes += [f"{name!r} has another {' and '.join(fields)}"] if fields else []
+        if not changes and list(before) != list(now):
+            changes.append(f"their order was {', '.join(before)}")
+        return changes
 
 
 class StepRow(Value):
@@ -150,6 +172,21 @@ class RunDir:
             raise ConfigError(
                 f"{str(self.path)!r} has a run with other questions or another scoring of them: a run resumes only with"
                 " the same. Restore them, or pass another folder with --output"
+            )
+
+    def ensure_same_workers(self, pool: WorkerPool) -> None:
+        """Writes the workers of a new run; those of a resumed one must be the same, in the same order.
+
+        Raises:
+            ConfigError: they are not.
+        """
+        file, current = self.path / "workers.json", RunWorkers(workers=pool.setups)
+        if not file.exists():
+            write_value(file, current)
+        elif changes := current.changes_since(read_value(file, RunWorkers)):
+            raise ConfigError(
+                f"{str(self.path)!r} has a run with other workers: {', '.join(changes)}. A run resumes only with the"
+                " same; restore them, or pass another folder with --output"
             )
 
     @property

@@ -91,8 +91,8 @@ def train(
         on_status: called with the progress between the metrics.
 
     Raises:
-        ConfigError: the configuration or the questions do not fit the model, the task or the run directory, a package
-            is not installed, or a cap in dollars can't be enforced.
+        ConfigError: the configuration, the workers or the questions do not fit the model, the task or the run
+            directory, a package is not installed, or a cap in dollars can't be enforced.
     """
     started_at, limits = time.monotonic(), Limits.or_default(limits, Limits())
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
@@ -106,9 +106,7 @@ def train(
     budget = RunBudget(limits, Amount(previous.usd, previous.tokens), share=state.num_processes)
     progress = TrainProgress(on_status if state.is_main_process else lambda _status: None)
     setup = TrainingSetup(config, pool, budget, progress)
-    progress.begin("loading the questions")
-    with state.main_process_first():
-        run_dir.ensure_same_questions(setup.task.samples, [row.sample for row in setup.validation_instances])
+    _load_questions(setup, run_dir, state)
     if state.is_main_process:
         on_estimate(setup.estimate())
     call = _Call(setup, run_dir, last_step, on_step, started_at, previous)
@@ -122,6 +120,14 @@ def _open_run_dir(output: Path, config: TrainConfig, state: PartialState) -> Run
     """Opens the run directory in the main process before the others."""
     with state.main_process_first():
         return RunDir.open(output, config) if state.is_main_process else RunDir(output)
+
+
+def _load_questions(setup: TrainingSetup, run_dir: RunDir, state: PartialState) -> None:
+    """Loads the questions; a resumed run must have the same, and the same workers."""
+    setup.progress.begin("loading the questions")
+    with state.main_process_first():
+        run_dir.ensure_same_workers(setup.pool)
+        run_dir.ensure_same_questions(setup.task.samples, [row.sample for row in setup.validation_instances])
 
 
 def _lacks_last_evaluation(record: RunRecord, config: TrainConfig) -> bool:
