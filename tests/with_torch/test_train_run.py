@@ -33,6 +33,12 @@ from rl_conductor_training.train.warm_start.sft import run_warm_start
 
 pytestmark = pytest.mark.timeout(600)
 
+FAILING_SCORER = f"""
+from rl_conductor.scoring import Sample, Task
+
+products = Task("products", (Sample(id="1", question={toy_training.QUESTION!r}),), lambda sample, text: {{}}[text])
+"""
+
 
 class Trained(NamedTuple):
     home: Path
@@ -92,6 +98,16 @@ def test_every_sampled_plan_is_logged_with_its_reward(finished: Trained) -> None
     for plan in plans:
         right = plan.workflow is not None and plan.workflow.steps[-1].worker == "right"
         assert plan.reward == (0.0 if plan.workflow is None else 1.0 if right else 0.5)
+
+
+def test_a_failing_scorer_ends_the_run_with_its_question_and_the_spending_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing_scorer.py").write_text(FAILING_SCORER, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"the scorer of 'products' failed on question '1' .*: KeyError: '4[12]'"):
+        trained(tmp_path, task={"name": "failing_scorer:products"}, warm_start=None)
+    assert RunDir(tmp_path / "run").read_spending().calls > 0
 
 
 def test_a_killed_run_resumes_at_the_same_next_step(finished: Trained, tmp_path: Path) -> None:

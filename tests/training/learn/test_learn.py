@@ -394,7 +394,7 @@ async def test_a_failing_scorer_is_named_with_its_question(tmp_path: Path) -> No
         raise ValueError("oops")
 
     task = replace(build_task(), scorer=fail)
-    with pytest.raises(ConfigError, match=r"the scorer of 'skills' failed on question '\w+-\d+': ValueError: oops"):
+    with pytest.raises(ConfigError, match=r"the scorer of 'skills' failed on question '\w+-\d+' .*: ValueError: oops"):
         await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
 
 

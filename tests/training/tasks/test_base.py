@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
-from rl_conductor import ConfigError
+from rl_conductor import ConfigError, ModelError, ScriptedModel
 from rl_conductor.scoring import SHARES, Sample, Score, Task, compared, mean, split_of, wrong
 from rl_conductor_training.tasks import TASKS, load_task
+from rl_conductor_training.tasks.scorers.judge import Judge
 from rl_conductor_training.tasks.scorers.text import exact
 
 SAMPLES = tuple(Sample(id=str(number), question=f"q{number}", answer="a") for number in range(20))
@@ -27,6 +31,33 @@ def test_a_task_without_samples_is_rejected() -> None:
 def test_duplicate_sample_ids_are_rejected() -> None:
     with pytest.raises(ConfigError, match="'t' has several samples with the id '3': give each its own"):
         Task("t", (*SAMPLES, SAMPLES[3]), exact)
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        (1.0, "it returned float instead of a Score"),
+        (7.5, "ValidationError: 1 validation error for Score"),
+        (None, "KeyError: 'Rome'"),
+    ],
+)
+async def test_a_scorer_that_fails_is_named_with_its_question(returned: float | None, problem: str) -> None:
+    def score(_sample: Sample, text: str) -> Any:
+        if returned is None:
+            return {"Paris": 1.0}[text]
+        return returned if returned <= 1 else Score(value=returned)
+
+    task = Task("rates", (Sample(id="a", question="Rate of a tandem?"),), score)
+    message = f"the scorer of 'rates' failed on question 'a' ('Rate of a tandem?'): {problem}"
+    with pytest.raises(ConfigError, match=re.escape(message)) as failed:
+        await task.score(task.samples[0], "Rome")
+    assert (failed.value.__cause__ is None) == (returned == 1.0)
+
+
+async def test_the_errors_of_a_judge_stay_as_they_are() -> None:
+    down = ModelError("the vendor is down", model="scripted:judge")
+    with pytest.raises(ModelError, match="the vendor is down"):
+        await Task("t", SAMPLES, Judge(ScriptedModel([down, down]))).score(SAMPLES[0], "Rome")
 
 
 def test_splits_have_their_shares_and_are_stable() -> None:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from pathlib import Path
 
-from rl_conductor import ModelError, ScriptedModel, WorkerPool
+import pytest
+
+from rl_conductor import ConfigError, ModelError, ScriptedModel, WorkerPool
 from rl_conductor.calls.budget import Amount
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.models.scripted import Scripted
-from rl_conductor.scoring import Sample
+from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.types import Completion, Message, Request
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
 from rl_conductor_training.spending import RunBudget
@@ -114,6 +117,19 @@ async def test_scored_plans_keep_the_order_of_their_texts() -> None:
     texts = [plan(0).replace("Answer", word) for word in ("first", "second", "first")]
     scored = await RolloutScorer(exact, concurrency=1).score_plans([instance] * 3, texts)
     assert [each.right for each in scored] == [True, False, True]
+
+
+async def test_a_failing_scorer_cancels_the_other_plans_and_keeps_its_cause() -> None:
+    def fail(_sample: Sample, _text: str) -> Score:
+        raise KeyError("Rome")
+
+    task = Task("capitals", (SAMPLE,), fail)
+    pool = WorkerPool({"a": ScriptedModel("Rome"), "slow": ScriptedModel("Paris", delay=60)})
+    instance = PromptInstance(SAMPLE, pool, PlanSettings())
+    with pytest.raises(ConfigError, match=r"the scorer of 'capitals' failed on question '1' .*KeyError") as failed:
+        await RolloutScorer(task.score).score_plans([instance] * 2, [plan(0), plan(1)])
+    assert isinstance(failed.value.__cause__, KeyError)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_logged_plan_has_score_and_reward() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import ConductorError, ConfigError, ScriptError
 from rl_conductor.types import Price, Text, Value
 
 Split = Literal["train", "validation", "heldout"]
@@ -78,9 +78,27 @@ class Task:
             )
 
     async def score(self, sample: Sample, text: str) -> Score:
-        """Scores the reply `text` to `sample`."""
-        score = self.scorer(sample, text)
-        return score if isinstance(score, Score) else await score
+        """Scores the reply `text` to `sample`.
+
+        Raises:
+            ConfigError: the scorer, which may be the user's own, raised an exception or returned no `Score`.
+            ConductorError: the scorer raised it, such as a judge whose call failed.
+        """
+        try:
+            score = self.scorer(sample, text)
+            if isinstance(score, Awaitable):
+                score = await score
+        except (ConductorError, ScriptError):
+            raise
+        except Exception as error:
+            raise self._scorer_error(sample, f"{type(error).__name__}: {error}") from error
+        if not isinstance(score, Score):
+            raise self._scorer_error(sample, f"it returned {type(score).__name__} instead of a Score")
+        return score
+
+    def _scorer_error(self, sample: Sample, problem: str) -> ConfigError:
+        question = f"question {sample.id!r} ({sample.question!r:.80})"
+        return ConfigError(f"the scorer of {self.name!r} failed on {question}: {problem}")
 
     def shuffled(self, seed: int) -> Self:
         """Returns a copy with the samples in an order determined by `seed`."""

@@ -15,7 +15,7 @@ from math import ceil
 from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import ConductorError, ConfigError, LimitError, RunError
+from rl_conductor.errors import ConfigError, LimitError, RunError
 from rl_conductor.models import Model
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import close_all
@@ -289,7 +289,7 @@ class Runner:
         return scores[key]
 
     async def _score_anew(self, sample: Sample, text: str) -> Score:
-        """Scores an answer. Raises `ConfigError` if the task's scorer, which may be the user's own, fails."""
+        """Scores an answer. Raises `ConfigError` if the task's scorer fails, or its judge has no price."""
         try:
             return await self.task.score(sample, text)
         except LimitError as error:
@@ -297,11 +297,6 @@ class Runner:
                 raise
             problem = f"the judge can't be used under a cap in dollars: {error}, or cap the tokens"
             raise ConfigError(problem) from error
-        except ConductorError:
-            raise
-        except Exception as error:
-            where = f"the scorer of {self.task.name!r} failed on question {sample.id!r}"
-            raise ConfigError(f"{where}: {type(error).__name__}: {error}") from error
 
     def refund_cached(self, calls: Iterable[Call]) -> None:
         """Takes the charges for replies from the cache back from the budgets of the stage and of the run."""

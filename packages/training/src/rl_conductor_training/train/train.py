@@ -151,7 +151,7 @@ class _Call:
     steps: dict[int, StepMetrics] = field(default_factory=dict)
 
     def run(self) -> RunRecord:
-        """Trains until the last step, or until a limit is reached."""
+        """Trains until the last step, or until a limit is reached; whatever ends it, the spending is saved."""
         config = self.setup.config
         warm_start = trainer = None
         stopped = ""
@@ -165,6 +165,10 @@ class _Call:
             stopped = str(error)
             if trainer is not None:
                 trainer.save_before_batch()
+        except BaseException:
+            if PartialState().num_processes == 1:  # of several, the others may not have failed and wait elsewhere
+                self._save_spending()
+            raise
         if trainer is not None:
             trainer.save_model(str(self.run_dir.final))
             logs = [row for row in trainer.state.log_history if "loss" in row]

@@ -21,6 +21,7 @@ from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import Text, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.spending import RunBudget
 from rl_conductor_training.train.prompt_instances import PromptInstance
 
@@ -123,14 +124,18 @@ class RolloutScorer:
     async def score_plans(
         self, instances: Sequence[PromptInstance], texts: Sequence[str], previous: Sequence[ScoredPlan | None] = ()
     ) -> list[ScoredPlan]:
-        """Scores each text as a plan for the instance at its position; see `score_plan`."""
+        """Scores each text as a plan for the instance at its position; see `score_plan`.
+
+        Raises:
+            ConfigError: the task's scorer failed; plans that still run are cancelled.
+        """
 
         async def score(instance: PromptInstance, text: str, before: ScoredPlan | None) -> ScoredPlan:
             scored = await self.score_plan(instance, text, before)
             self.on_plan()
             return scored
 
-        return list(await asyncio.gather(*map(score, instances, texts, previous or (None,) * len(texts))))
+        return await run_together(map(score, instances, texts, previous or (None,) * len(texts)))
 
     async def score_plan(self, instance: PromptInstance, text: str, previous: ScoredPlan | None = None) -> ScoredPlan:
         """Scores `text` as a plan for `instance`.
