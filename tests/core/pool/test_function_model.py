@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from core.runs import SOON, plan
-from rl_conductor import Conductor, ConfigError, ScriptedModel, WorkerPool
+from rl_conductor import Conductor, ConfigError, Limits, RunError, ScriptedModel, WorkerPool
+from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.scope import call_scope
 from rl_conductor.errors import BadResponseError
 from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import AnyWorker
 from rl_conductor.pool.worker_prompt import Evidence, question_in, replies_in, worker_prompt
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Message, Request, Usage
 
 CHAIN = plan((0, "17 * 3", []), (1, "Check it.", ["all"]))
 
@@ -104,6 +106,21 @@ async def test_what_it_raises_fails_its_step_and_the_next_worker_takes_over() ->
 
     assert trace.text == "B"
     assert trace.rounds[0].results[0].error == "a: function:fail raised ZeroDivisionError: by zero"
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), TimeoutError("the price list is offline")])
+async def test_a_call_that_fails_is_charged_no_tokens(error: Exception) -> None:
+    def fail(_: str) -> str:
+        raise error
+
+    budget = Budget(Limits(tokens=100_000))
+    with call_scope(budget), pytest.raises(RunError) as failed:
+        await Conductor(ScriptedModel([plan((0, "x", []))]), {"a": fail}, retries=0).run("Go.")
+
+    (call,) = failed.value.trace.rounds[0].results[0].calls
+    assert str(error) in str(call.error)
+    assert (call.usage, call.charged) == (Usage(calls=1), None)
+    assert budget.spent.tokens == failed.value.trace.usage.total_tokens
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.calls.failures import is_rejection
@@ -21,11 +21,9 @@ from rl_conductor.errors import (
     LimitError,
     ModelError,
     ModelTimeoutError,
-    ScriptError,
 )
-from rl_conductor.models.base import Model, checked, priced
+from rl_conductor.models.base import Model, checked, priced, raise_translated
 from rl_conductor.models.reasoning_reader import ReasoningReader
-from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.models.reply_chars import ReplySize, max_reply_chars
 from rl_conductor.models.reply_format import check_format
 from rl_conductor.trace.trace import Charge
@@ -87,12 +85,9 @@ class Attempt:
                 raise
             message = f"{self._model.name} raised CancelledError, although nobody cancelled the call"
             raise ModelError(message, model=self._model.name) from error
-        except (TimeoutError, ModelError) as error:
+        except (TimeoutError, ModelError):
             if timer.expired:
                 raise (self._deadline_error() if timer.end == deadline else self._timeout_error()) from None
-            if isinstance(error, TimeoutError):  # raised by the model itself
-                message = f"{self._model.name} gave no answer in time: {error}"
-                raise ModelTimeoutError(message, model=self._model.name) from None
             raise
 
     def _reserve(self) -> AbstractAsyncContextManager[Reservation | None]:
@@ -132,7 +127,7 @@ class Attempt:
                 try:
                     completion = await self._model.complete(self._request)
                 except Exception as error:
-                    self._raise_translated(error)
+                    raise_translated(error, self._model)
         except (ModelError, PauseSignal) as end:
             self._settle(end)
             raise
@@ -206,7 +201,7 @@ class Attempt:
                 except StopAsyncIteration:
                     break
                 except Exception as error:
-                    self._raise_translated(error)
+                    raise_translated(error, self._model)
                 self._received_text = self._received_text or bool(delta.text or delta.reasoning)
                 size.add(delta.text, delta.reasoning)
                 completion = delta.completion or completion
@@ -226,16 +221,7 @@ class Attempt:
         try:
             return self._model.stream(self._request)
         except Exception as error:  # of a method that is no generator itself
-            self._raise_translated(error)
-
-    def _raise_translated(self, error: Exception) -> NoReturn:
-        """Raises `ModelError` for an exception of a user's own model; our errors and timeouts stay as they are."""
-        if isinstance(error, ConductorError | TimeoutError | ScriptError):
-            raise error
-        text = redact_secrets(str(error), find_secrets(self._model))
-        message = f"{self._model.name} raised {type(error).__name__}: {text}"
-        # A traceback would quote the key as well.
-        raise ModelError(message, model=self._model.name) from (error if text == str(error) else None)
+            raise_translated(error, self._model)
 
     # --------------------------------------------------------------------------------- its usage
 

@@ -12,12 +12,14 @@ from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import Capabilities, checked, in_one_piece, require
+from rl_conductor.models.base import Capabilities, checked, in_one_piece, raise_translated, require
 from rl_conductor.pool.worker_prompt import question_in, replies_in, subtask_in
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage, prompt_in
 
 WorkerFunction = Callable[..., Any]
 """`f(subtask)`, `f(subtask, replies)`, either with `question`, or `f(request)`, sync or async; returns the reply."""
+USAGE = Usage(calls=1)
+"""The usage of every call, also of a failed one: the models that a function calls count their tokens themselves."""
 QUESTION = "question"
 """The parameter that gets the user's question."""
 
@@ -59,15 +61,19 @@ class FunctionModel:
 
         Raises:
             BadResponseError: it returned an empty string.
+            ModelError: it raised an exception.
         """
         require(self, request)
         arguments, keywords = self._signature.bind(request)
         call = partial(self.function, *arguments, **keywords)
-        result = await (call() if _is_async(self.function) else in_thread(call))
-        if isinstance(result, Awaitable):
-            result = await result
+        try:
+            result = await (call() if _is_async(self.function) else in_thread(call))
+            if isinstance(result, Awaitable):
+                result = await result
+        except Exception as error:
+            raise_translated(error, self, usage=USAGE)
         text = result if isinstance(result, str) else to_json(result, fallback=str).decode()
-        return checked(Completion(message=Message.assistant(text), usage=Usage(calls=1), model=self.name), request)
+        return checked(Completion(message=Message.assistant(text), usage=USAGE, model=self.name), request)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Yields the reply in one piece."""
