@@ -13,7 +13,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Call, Trace
-from rl_conductor.types import Price, Sampling, Wording
+from rl_conductor.types import JsonFormat, Message, Price, Request, Sampling, Wording
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Step, Workflow
 
@@ -155,6 +155,19 @@ async def test_a_run_without_an_answer_is_replayed_to_the_same_end() -> None:
             first=lambda _: ModelError("down", model="a"), second=lambda _: ModelError("no", model="c")
         ).run("Sum?")
     recorded = reread(failed.value.trace)
+
+    again = await replay(recorded)
+
+    assert (again.completion, again.error) == (None, recorded.error)
+    assert differences(recorded, again) == ()
+
+
+async def test_replies_without_the_required_format_are_replayed_to_the_same_end() -> None:
+    request = Request(messages=(Message.user("Sum?"),), response_format=JsonFormat())
+    with pytest.raises(RunError) as failed:
+        await conductor(retries=1).run(request)
+    recorded = reread(failed.value.trace)
+    assert recorded.rejected is not None
 
     again = await replay(recorded)
 

@@ -63,6 +63,17 @@ def test_a_failed_run_is_told_too(cli: Cli, pool: Pool, tmp_path: Path) -> None:
     assert "call 1 to openai:rate-limit: error" in told
 
 
+def test_a_reply_without_the_required_format_is_shown_with_the_error(cli: Cli, pool: Pool, tmp_path: Path) -> None:
+    path, schema = tmp_path / "failed.json", tmp_path / "schema.json"
+    schema.write_text('{"title": "Sum", "type": "object", "properties": {"sum": {"type": "integer"}}}')
+    cli("ask", "--save", str(path), "--pool", pool(planner="plan-one"), "--schema", str(schema), "Hi?")
+
+    told = cli("trace", "show", str(path), "--step", "1").stdout
+
+    assert "It is [bold]42[/bold]." in told
+    assert "the reply is not JSON" in told
+
+
 def test_a_trace_that_keeps_no_content_says_so(cli: Cli, kept: Path) -> None:
     trace = Trace.model_validate_json(kept.read_text())
     plan = trace.rounds[0].plan

@@ -630,6 +630,18 @@ async def test_another_worker_answers_if_a_reply_is_not_in_the_format_that_the_c
     failed_call = next(call for call in trace.calls if call.worker == "a")
     assert (trace.text, failed_call.outcome) == ('{"x": 1}', "error")
     assert "the reply is not JSON" in (failed_call.error or "")
+    assert failed_call.completion is not None
+    assert failed_call.completion.text == "Sure! Here it is."
+    assert trace.rejected is None
+
+
+async def test_the_trace_has_the_last_reply_that_was_rejected_if_there_is_no_answer() -> None:
+    request = Request(messages=(Message.user(QUESTION),), response_format=JsonFormat())
+    with pytest.raises(RunError) as failed:
+        await conductor([ONE], pool_of(a="Sure!", b="No."), retries=0).run(request)
+    trace = failed.value.trace
+    assert trace.rejected is not None
+    assert (trace.rejected.text, trace.rejected.usage) == ("No.", trace.usage)
 
 
 async def test_a_listener_that_cancels_the_run_before_its_call_ends_it() -> None:

@@ -12,6 +12,7 @@ from core.runs import ACCEPT, SOON, Gated, down, forever, plan, pool_of, worker,
 from core.scripted_guardrails import HIDDEN, SECRET, Check, Hide, Rewriting, always
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, PolicyError, RefusedError, RunError
+from rl_conductor.execution.guarding import WITHHELD
 from rl_conductor.guardrails import Allow, Content, Guardrail, Redact, Refuse, Replace, Verdict, check_messages
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
@@ -257,6 +258,16 @@ async def test_a_redacted_reply_is_all_that_later_steps_events_and_the_trace_see
     assert trace.text == f"it is {HIDDEN}"
     assert all(SECRET not in event.model_dump_json() for event in events)
     assert outcomes(trace) == [("hide", "reply", "redacted")] * 2
+
+
+async def test_a_reply_without_the_required_format_is_withheld_from_events_and_the_trace() -> None:
+    events: list[Event] = []
+    made = conductor(Hide(stages=("answer",)), planner=ONE_STEP, pool={"a": f"no JSON: {SECRET}"}, retries=1)
+    request = Request(messages=(Message.user("hello"),), response_format=JsonFormat())
+    with pytest.raises(RunError) as failed:
+        await made.run(request, on_event=events.append)
+    assert [call.completion and call.completion.text for call in failed.value.trace.calls[1:]] == [WITHHELD] * 2
+    assert all(SECRET not in event.model_dump_json() for event in events)
 
 
 async def test_an_answer_is_not_streamed_before_it_is_checked() -> None:

@@ -16,11 +16,14 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from core.models.wire.base import SECRET
-from core.runs import plan
+from core.runs import down, plan
+from core.scripted_guardrails import SECRET as PHONE
+from core.scripted_guardrails import Hide
 from langchain_conductor import ChatConductor
 from langchain_conductor.models.json_replies import json_reply
 from langchain_vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, Vendor
 from rl_conductor import RunError, ScriptedModel, model
+from rl_conductor.execution.guarding import WITHHELD
 from rl_conductor.integration import run_sync
 from rl_conductor.types import JsonFormat
 
@@ -141,6 +144,64 @@ def test_a_refusal_is_langchains_error(make_worker: Callable[[str], Any], method
     else:
         with pytest.raises(REFUSED, match=REFUSAL):
             chat.invoke(QUESTION)
+
+
+async def output_of(chat: Any, way: str) -> Any:
+    """The only output of a chat model that is asked in one of LangChain's ways."""
+    match way:
+        case "invoke":
+            return chat.invoke(QUESTION)
+        case "batch":
+            [output] = chat.batch([QUESTION])
+        case "stream":
+            [output] = chat.stream(QUESTION)
+        case "astream":
+            [output] = [each async for each in chat.astream(QUESTION)]
+        case _:
+            return await chat.ainvoke(QUESTION)
+    return output
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke", "batch", "stream", "astream"])
+@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+async def test_an_answer_that_is_not_json_is_a_parsing_error_with_the_raw_message(method: Any, way: str) -> None:
+    chat = conductor(ScriptedModel("I'd rather not.")).with_structured_output(Place, method=method, include_raw=True)
+    output = await output_of(chat, way)
+    raw = output["raw"]
+    assert (raw.text, output["parsed"]) == ("I'd rather not.", None)
+    assert isinstance(output["parsing_error"], OutputParserException)
+    assert output["parsing_error"].llm_output == "I'd rather not."
+    used = raw.response_metadata["conductor"]["usage"]
+    assert raw.usage_metadata["total_tokens"] == used["input_tokens"] + used["output_tokens"] > 0
+
+
+@pytest.mark.parametrize("way", ["invoke", "stream"])
+async def test_the_raw_message_of_a_langchain_worker_is_what_it_wrote(vendor: Vendor, way: str) -> None:
+    wordy = ChatOpenAI(model="wordy", base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=0)
+    output = await output_of(conductor(wordy).with_structured_output(Place, include_raw=True), way)
+    assert (output["raw"].text, output["parsed"]) == ("I'd rather not.", None)
+    assert "not" in str(output["parsing_error"])
+    assert output["raw"].usage_metadata["output_tokens"] >= COUNTS.output
+
+
+def test_a_dict_that_violates_a_strict_schema_is_a_parsing_error() -> None:
+    chat = conductor(ScriptedModel('{"town": "Ulm"}')).with_structured_output(CLOSED, include_raw=True)
+    output: Any = chat.invoke(QUESTION)
+    assert (output["raw"].text, output["parsed"]) == ('{"town": "Ulm"}', None)
+    assert "does not match the JSON schema" in str(output["parsing_error"])
+
+
+def test_a_raw_message_that_no_guardrail_has_checked_is_withheld() -> None:
+    chat = conductor(ScriptedModel(f"Call {PHONE}."), guardrails=[Hide()])
+    output: Any = chat.with_structured_output(Place, include_raw=True).invoke(QUESTION)
+    assert (output["raw"].text, output["parsed"]) == (WITHHELD, None)
+    assert PHONE not in str(output)
+
+
+def test_other_failures_are_errors_even_with_the_raw_message() -> None:
+    chat = conductor(ScriptedModel(down)).with_structured_output(Place, include_raw=True)
+    with pytest.raises(RunError, match="out of order"):
+        chat.invoke(QUESTION)
 
 
 def test_a_refusal_without_a_text_is_not_taken_for_broken_json() -> None:

@@ -13,7 +13,8 @@
     │   ├── BadRequestError         the vendor refused the request as malformed or unsupported
     │   ├── PausedError             an agent waits for a person, and nothing here can resume it
     │   └── BadResponseError        the reply was empty, truncated or malformed
-    │       └── OutputLimitError    the model used up max_tokens before it wrote an answer
+    │       ├── OutputLimitError    the model used up max_tokens before it wrote an answer
+    │       └── ReplyFormatError    the reply lacks the required format or tool call; .completion
     ├── WorkflowError               the plan is unusable; .text is the Conductor's reply
     │   ├── WorkflowParseError      it is not in the plan language
     │   └── WorkflowValidationError it is, but the workflow may not run; .violations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from rl_conductor.trace.checks import GuardrailCheck
     from rl_conductor.trace.trace import Trace
-    from rl_conductor.types import Usage
+    from rl_conductor.types import Completion, Usage
 
 
 class ConductorError(Exception):
@@ -150,6 +151,14 @@ class OutputLimitError(BadResponseError):
     """The model used up `max_tokens` before it wrote any answer, usually on reasoning."""
 
     retryable_by_default = False
+
+
+class ReplyFormatError(BadResponseError):
+    """The reply lacks the format, or the tool call, that the request requires; `completion` is that reply."""
+
+    def __init__(self, message: str, *, model: str, completion: Completion) -> None:
+        super().__init__(message, model=model, usage=completion.usage)
+        self.completion = completion
 
 
 class WorkflowError(ConductorError):

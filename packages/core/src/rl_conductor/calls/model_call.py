@@ -16,7 +16,7 @@ from rl_conductor.calls.attempt import Attempt
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.failures import format_for_log, log, outcome_of
 from rl_conductor.calls.pause import PauseSignal
-from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, OutputLimitError
+from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, OutputLimitError, ReplyFormatError
 from rl_conductor.models.base import Model
 from rl_conductor.models.reasoning_reader import ReasoningMemory
 from rl_conductor.trace.fingerprint import fingerprint
@@ -166,7 +166,7 @@ class ModelCall:
         if outcome == "ok":
             self.calls.append(_BLANK_CALL.model_copy(update=fields))
         else:
-            self.calls.append(Call(**fields, **({"error": error} if failure is None else _failure_fields(failure))))
+            self.calls.append(Call(**fields | ({"error": error} if failure is None else _failure_fields(failure))))
 
 
 def _failure_fields(failure: ConductorError) -> dict[str, Any]:
@@ -178,4 +178,6 @@ def _failure_fields(failure: ConductorError) -> dict[str, Any]:
     }
     if isinstance(failure, ModelError):
         fields |= {"status": failure.status, "retryable": failure.retryable, "retry_after": failure.retry_after}
+    if isinstance(failure, ReplyFormatError):
+        fields["completion"] = failure.completion
     return fields

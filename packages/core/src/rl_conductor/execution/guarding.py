@@ -146,6 +146,12 @@ class CallGuard:
         )
         return await self.runner.check(_at(self.runner.run, "prompt"), subject)
 
+    def withhold_rejected(self) -> None:
+        """Withholds replies that lack the required format, as they are not checked."""
+        if checks_replies(self.runner.run):
+            calls = self.runner.calls
+            calls[:] = [_withheld(call) if call.completion and call.outcome == "error" else call for call in calls]
+
     async def check_reply(self, completion: Completion) -> Completion:
         """Returns the reply to use, which also takes the place of the one in the record of the call.
 

@@ -286,7 +286,11 @@ class StepRun:
             question = select_question(parts.request.messages, self.planned.inputs)
             prompt = worker_prompt(question, parts.evidence, parts.subtask, key=self.round.run.delimiter_key)
         self.redacted_prompts[worker.name] = prompt
-        return await guard.check_reply(await self._model_call(worker, prompt, parts.request).complete())
+        try:
+            completion = await self._model_call(worker, prompt, parts.request).complete()
+        finally:
+            guard.withhold_rejected()
+        return await guard.check_reply(completion)
 
     def _model_call(self, worker: Worker, prompt: str, request: Request | None = None) -> ModelCall:
         return ModelCall(

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from rl_conductor.errors import BadResponseError
+from rl_conductor.errors import ReplyFormatError
 from rl_conductor.types import Completion, JsonFormat, Request
 
 FENCED = re.compile(r"\s*```(?:json)?\s*\n(?P<content>.*)```\s*", re.DOTALL | re.IGNORECASE)
@@ -20,13 +20,13 @@ def check_format(completion: Completion, request: Request) -> Completion:
     A reply that was cut off, filtered or refused is returned as it is, because its other fields say so.
 
     Raises:
-        BadResponseError: it is not JSON, violates a strict schema, or lacks the tool call.
+        ReplyFormatError: it is not JSON, violates a strict schema, or lacks the tool call.
     """
     if completion.is_refusal or completion.finish_reason in ("length", "content_filter"):
         return completion
     why = _missing_call(completion, request) or _wrong_format(completion, request)
     if why is not None:
-        raise BadResponseError(f"{completion.model}: {why}", model=completion.model, usage=completion.usage)
+        raise ReplyFormatError(f"{completion.model}: {why}", model=completion.model, completion=completion)
     return completion
 
 

@@ -98,7 +98,7 @@ class RecordedModel:
 
 
 def _completion_or_raise(call: Call, is_retried: bool) -> Completion:
-    if call.completion is None:
+    if call.completion is None or call.outcome != "ok":
         raise _recorded_error(call, is_retried=is_retried)
     return call.completion
 

@@ -51,7 +51,8 @@ class Call(Value):
     request: Request | None = None
     """The request as sent; `None` when prompts are not kept."""
     completion: Completion | None = None
-    """The reply; its `model` is the one that answered."""
+    """The reply; its `model` is the one that answered. A failed call has one only if the reply lacked the format or the
+    tool call that the request requires."""
     outcome: CallOutcome = "ok"
     error: Text | None = None
     status: int | None = None
@@ -271,6 +272,17 @@ class Trace(Value):
     def text(self) -> str:
         """The answer's text; empty when there is no answer."""
         return self.completion.text if self.completion else ""
+
+    @property
+    def rejected(self) -> Completion | None:
+        """The last reply, with the usage of the whole run, if it was rejected and so there is no answer.
+
+        It lacks the format, or the tool call, that the request requires.
+        """
+        last = self.calls[-1] if self.calls else None
+        if self.completion is not None or last is None or last.completion is None or last.outcome != "error":
+            return None
+        return last.completion.model_copy(update={"usage": self.usage})
 
     @property
     def was_cancelled(self) -> bool:

@@ -39,6 +39,9 @@ class CallOptions(BaseModel):
     response_format: dict[str, Any] | type | None = None
     """`{"type": "json_object"}`, OpenAI's `{"type": "json_schema", "json_schema": {"name", "schema", "strict"}}`, or a
     pydantic class."""
+    include_rejected: bool = False
+    """Whether an answer that was rejected, because it lacks the required format, is returned and no error raised; the
+    error is then in the summary of the run, `response_metadata["conductor"]`."""
     policy: Policy | None = None
     limits: Limits | None = None
     stream: bool | None = None

@@ -125,6 +125,8 @@ class ChatConductor(ChatConductorSettings):
         tracer_option: dict[str, Any] = {
             TRACER_OPTION: {"kwargs": {"method": method, "strict": strict}, "schema": schema}
         }
+        if include_raw:
+            kwargs["include_rejected"] = True
         schema, strict = unwrap_schema(schema, strict)
         if method == "function_calling":
             chat = self.bind_tools([schema], tool_choice="any", strict=strict, **tracer_option, **kwargs)
@@ -313,7 +315,15 @@ class ChatConductor(ChatConductorSettings):
         if options.model not in (None, self.model):
             conductor = self._build_conductor(options.model)
         request = options.to_request(messages)
-        return ChatRun(conductor, request, options.policy, options.limits, self.stream_drafts, self._recursion_limit)
+        return ChatRun(
+            conductor,
+            request,
+            options.policy,
+            options.limits,
+            stream_drafts=self.stream_drafts,
+            recursion_limit=self._recursion_limit,
+            include_rejected=options.include_rejected,
+        )
 
     def _for_run(self, run: BaseRunManager | None, config: RunnableConfig | None = None) -> Self:
         copy = self.model_copy()

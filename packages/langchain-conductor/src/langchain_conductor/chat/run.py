@@ -86,6 +86,8 @@ class ChatRun:
     stream_drafts: bool = False
     recursion_limit: int | None = None
     """The limit of supersteps for workers that are graphs; `None` if the caller set none."""
+    include_rejected: bool = False
+    """Whether an answer without the required format is returned, instead of the error about it."""
 
     def check(self) -> None:
         """Checks that the policy and the workers' capabilities allow the request.
@@ -151,16 +153,24 @@ class ChatRun:
                 self.request, policy=self.policy, limits=self.limits, on_event=on_event, stream=stream
             )
 
+        has_text = False
         config = child_config(run, stream_drafts=self.stream_drafts, recursion_limit=self.recursion_limit)
         try:
             with set_config_context(config) as context:
                 context.run(disable_usage_callbacks)
                 async with aclosing(callback_to_async_iterator(start, context=context)) as events:
                     async for event in events:
+                        has_text = has_text or isinstance(event, AnswerDelta)
+                        if self.include_rejected and isinstance(event, Finished) and (reply := event.trace.rejected):
+                            if not has_text:
+                                yield AnswerDelta(text=reply.text)
+                            event = Finished(trace=event.trace.model_copy(update={"completion": reply}))  # noqa: PLW2901
                         if run is not None and (data := custom_data(event)):
                             await _dispatch(run, config, data)
                         yield event
         except RunError as error:
+            if self.include_rejected and error.trace.rejected is not None:
+                return
             if run is not None:
                 _report_usage(run, self.conductor, error.trace)
             raise to_langchain_error(error) from None

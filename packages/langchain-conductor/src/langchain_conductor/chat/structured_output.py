@@ -18,7 +18,7 @@ from langchain_core.output_parsers import (
     PydanticToolsParser,
 )
 from langchain_core.outputs import ChatGeneration, Generation
-from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
+from langchain_core.runnables import Runnable, RunnableLambda, RunnableMap, RunnablePassthrough
 from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import SkipValidation
@@ -74,9 +74,22 @@ def with_parser(
     parser = _tool_call_parser(schema) if is_call else CompleteJsonParser(parser=_text_parser(schema))
     if not include_raw:
         return chat | parser
-    parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
+    checked_parser = RunnableLambda(_require_accepted) | parser
+    parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | checked_parser, parsing_error=lambda _: None)
     unparsed = RunnablePassthrough.assign(parsed=lambda _: None)
-    return RunnableMap(raw=chat) | parsed.with_fallbacks([unparsed], exception_key="parsing_error")
+    outputs = parsed.with_fallbacks([unparsed], exception_key="parsing_error")
+    return RunnableMap(raw=chat) | RunnableLambda(outputs.invoke, outputs.ainvoke)  # a stream of it would raise errors
+
+
+def _require_accepted(answer: AIMessage) -> AIMessage:
+    """Returns the answer, unless the Conductor rejected it because it lacks the required format.
+
+    Raises:
+        OutputParserException: it was rejected; LangChain's parsers would accept some of these answers.
+    """
+    if (error := answer.response_metadata["conductor"]["error"]) is not None:
+        raise OutputParserException(error, llm_output=str(answer.text))
+    return answer
 
 
 def _tool_call_parser(schema: Schema) -> BaseOutputParser[Any]:

@@ -19,8 +19,8 @@ from langchain_core.utils.json import parse_json_markdown
 
 from langchain_conductor.messages import vendor_safe_name
 from langchain_conductor.models.chat_wrappers import find_chat_models
-from langchain_conductor.models.replies import finish_reason, refusal_text, reply_usage
-from rl_conductor.errors import BadResponseError
+from langchain_conductor.models.replies import core_completion, finish_reason, refusal_text
+from rl_conductor.errors import BadResponseError, ReplyFormatError
 from rl_conductor.integration import PLAN_FORMAT_NAME, is_strict_schema
 from rl_conductor.types import JsonFormat, Price
 
@@ -68,7 +68,8 @@ def json_reply(output: Any, response_format: JsonFormat, *, model: str, price: P
     """Returns the reply with its JSON as the text; a plan as it was written, because the planner parses more than JSON.
 
     Raises:
-        BadResponseError: the reply contains no JSON.
+        ReplyFormatError: the reply contains no JSON.
+        BadResponseError: there is no reply, because it does not match the schema.
     """
     if not isinstance(output, BaseMessage):  # a model with a `with_structured_output` of its own
         if output is None:
@@ -85,7 +86,8 @@ def json_reply(output: Any, response_format: JsonFormat, *, model: str, price: P
         if response_format.name == PLAN_FORMAT_NAME:
             return output
         message = f"{model}: the reply is not the requested JSON: {error}"
-        raise BadResponseError(message, model=model, usage=reply_usage(output, price)) from None
+        completion = core_completion(output, model=model, price=price)
+        raise ReplyFormatError(message, model=model, completion=completion) from None
     return with_text(output, _dump(value))
 
 

@@ -296,7 +296,7 @@ def step_exchange(trace: Trace, number: int) -> Iterator[RenderableType]:
             yield from _request_messages(call.request)
             if call.completion is not None:
                 yield from _message(call.completion.message)
-            elif call.error:
+            if call.error:
                 yield Text(clean(call.error), style="red")
 
 
