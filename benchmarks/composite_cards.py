@@ -72,7 +72,7 @@ def permute(questions: Sequence[TableQuestion], seed: str, copies: int, *, heldo
             question,
             cards,
             wordings=HELDOUT_CARDS if heldout else own,
-            roles=config.warm_start.thoughts,
+            roles=config.warm_start.roles,
             rng=random.Random(f"{seed} {copy} {question.id}"),
         )
         for copy in range(copies)

@@ -82,7 +82,7 @@ async def test_a_request_unlike_the_learned_questions_is_planned() -> None:
     assert (await conductor.run("3 plus 3")).rounds[0].plan.source == "learned"
     plan = (await conductor.run("Good morning")).rounds[0].plan
     assert plan.source == "planner"
-    assert plan.planned_because == "the request is unlike the questions of the learned workflows"
+    assert plan.planning_reason == "the request is unlike the questions of the learned workflows"
     assert not plan.errors
     assert len(model.requests) == 1
     assert WorkflowSelector.model_validate_json(limited.model_dump_json()) == limited
@@ -106,7 +106,7 @@ async def test_a_learned_workflow_that_the_limits_forbid_is_replaced_by_a_plan()
     trace = await conductor.run("2 plus 2", limits=Limits(steps=1))
     plan = trace.rounds[0].plan
     assert (plan.source, trace.text) == ("planner", "4")
-    assert plan.planned_because == "the learned workflow is not allowed: 2 steps, but 1 to 1 are allowed"
+    assert plan.planning_reason == "the learned workflow is not allowed: 2 steps, but 1 to 1 are allowed"
     assert not plan.errors
 
 
@@ -124,7 +124,7 @@ async def test_a_trained_planner_leaves_requests_of_other_kinds_to_the_general_o
     trace = await conductor.run("Good morning")
     plan = trace.rounds[0].plan
     assert (trace.planner, plan.source) == ("scripted:planner", "planner")
-    assert plan.planned_because == "the request is unlike the questions that scripted:trained was trained on"
+    assert plan.planning_reason == "the request is unlike the questions that scripted:trained was trained on"
     assert (await replay(trace)).rounds[0].plan.workflow == plan.workflow
 
 

@@ -38,8 +38,8 @@ LIMITS = st.fixed_dictionaries(
 def test_a_worker_is_allowed_if_both_policies_allow_it(ours: Policy, asked: Policy) -> None:
     held = merge_policies(ours, asked, CARDS)
     for card in CARDS:
-        each = [policy.forbidden_because(card) is None for policy in (ours, asked)]
-        assert (held.forbidden_because(card) is None) == all(each)
+        each = [policy.denial_reason(card) is None for policy in (ours, asked)]
+        assert (held.denial_reason(card) is None) == all(each)
 
 
 @given(ours=LIMITS, asked=LIMITS, more=LIMITS)
@@ -65,7 +65,7 @@ def test_a_request_can_not_relax_data_rules() -> None:
     ours = Policy(data_rules={"personal": DataRule(regions={"eu"})})
     asked = Policy(data_class="personal", data_rules={"personal": DataRule()})
     held = merge_policies(ours, asked, CARDS)
-    assert [card.name for card in CARDS if held.forbidden_because(card) is None] == ["a"]
+    assert [card.name for card in CARDS if held.denial_reason(card) is None] == ["a"]
 
 
 def side(planner: Card, *workers: Card) -> Conductor:

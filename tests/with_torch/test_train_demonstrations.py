@@ -127,10 +127,10 @@ def test_each_example_has_its_own_worker_order(setup: TrainingSetup, loaded: Loa
 
 
 def test_the_reasoning_lists_all_roles_and_then_those_of_the_plan(setup: TrainingSetup, loaded: LoadedModel) -> None:
-    does = {"wrong": "guess", "right": "solve"}
+    roles = {"wrong": "guess", "right": "solve"}
     examples = build_examples(
         setup,
-        WarmStartSettings(steps=1, batch=1, thoughts=does),
+        WarmStartSettings(steps=1, batch=1, roles=roles),
         loaded,
         Demonstrations([plan("q", "right", "wrong")], []),
     )

@@ -132,8 +132,8 @@ def test_the_examples_of_second_rounds_are_the_same_in_each_process(
 def test_the_prompt_of_a_second_round_has_the_first_plan_and_its_reply(
     setup: TrainingSetup, loaded: LoadedModel, second_rounds: list[SecondRound]
 ) -> None:
-    thoughts = {"wrong": "guess", "right": "solve"}
-    settings = WarmStartSettings(steps=1, batch=2, second_rounds=1, thoughts=thoughts)
+    roles = {"wrong": "guess", "right": "solve"}
+    settings = WarmStartSettings(steps=1, batch=2, second_rounds=1, roles=roles)
     accepted = [each for each in second_rounds if each.workflow is None and each.question == toy_training.QUESTION]
     _, example = build_examples(setup, settings, loaded, Demonstrations(DEMONSTRATIONS, accepted))
     prompt, plan = (loaded.tokenizer.decode(tokens) for tokens in (example.prompt, example.plan))

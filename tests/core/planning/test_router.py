@@ -57,7 +57,7 @@ async def test_another_request_is_planned_and_the_trace_says_why() -> None:
     assert trace.text == "from b"
     assert made.source == "planner"
     assert made.routing is not None
-    assert (made.routing.route, made.routing.because) == ("conductor", "")
+    assert (made.routing.route, made.routing.reason) == ("conductor", "")
     assert made.routing.probability is not None
     assert made.routing.probability < 0.9
 
@@ -81,7 +81,7 @@ def test_what_it_has_not_learned_from_goes_to_the_conductor(request_: Request, w
     decision = capital_router().decide(request_)
 
     assert (decision.route, decision.probability) == ("conductor", None)
-    assert why in decision.because
+    assert why in decision.reason
 
 
 def test_what_it_has_learned_from_may_be_one_call() -> None:
@@ -129,7 +129,7 @@ async def test_a_worker_that_the_policy_forbids_is_never_chosen(policy: Policy) 
     decision = trace.rounds[0].plan.routing
     assert decision is not None
     assert decision.route == "conductor"
-    assert decision.because
+    assert decision.reason
     assert decision.probability is not None
 
 

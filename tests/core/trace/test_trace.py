@@ -219,7 +219,7 @@ def test_whatever_is_asked_and_replied_the_trace_travels(question: str, reply: s
 
 def test_a_routing_decision_says_what_decided() -> None:
     told: dict[str, Any] = {"worker": "small", "threshold": 0.5, "classifier": "0123456789abcdef"}
-    beyond = RoutingDecision(route="conductor", probability=None, because="it is too long", **told)
+    beyond = RoutingDecision(route="conductor", probability=None, reason="it is too long", **told)
     unsure = RoutingDecision(route="conductor", probability=0.25, **told)
     simple = RoutingDecision(route="single", probability=0.75, **told)
 

@@ -50,10 +50,10 @@ def test_selectors_name_workers_tags_and_regions(rules: dict[str, Any], left: se
 
 
 def test_a_worker_that_is_kept_out_is_told_why() -> None:
-    assert Policy(single="b").forbidden_because(A) == "policy.single is 'b'"
-    assert Policy(deny=frozenset({"*"})).forbidden_because(A) == "policy.deny names it"
-    assert Policy(allow=frozenset()).forbidden_because(A) == "policy.allow does not name it"
-    assert Policy().forbidden_because(A) is None
+    assert Policy(single="b").denial_reason(A) == "policy.single is 'b'"
+    assert Policy(deny=frozenset({"*"})).denial_reason(A) == "policy.deny names it"
+    assert Policy(allow=frozenset()).denial_reason(A) == "policy.allow does not name it"
+    assert Policy().denial_reason(A) is None
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_data_goes_only_where_its_class_may_go(data_class: str | None, left: set
 def test_refused_data_is_told_why() -> None:
     private, european = (Policy(data_class=name, data_rules=RULES) for name in ("private", "european"))
 
-    assert "tagged internal" in (private.data_refused_because(A) or "")
-    assert "must stay in eu, not us" in (european.data_refused_because(A) or "")
-    assert "an unknown region" in (european.data_refused_because(C) or "")
-    assert european.data_refused_because(B) is None
+    assert "tagged internal" in (private.data_denial_reason(A) or "")
+    assert "must stay in eu, not us" in (european.data_denial_reason(A) or "")
+    assert "an unknown region" in (european.data_denial_reason(C) or "")
+    assert european.data_denial_reason(B) is None
 
 
 @pytest.mark.parametrize(("rules", "known"), [(RULES, "european, private, public"), ({}, "none")])

@@ -21,10 +21,10 @@ LEAST: dict[str, Any] = {"model": "m", "task": {"name": "composite:train"}, "poo
             {"curriculum": {"cards": {"codr": ["counts"]}}},
             "curriculum.cards names codr, but the pool has reader, coder",
         ),
-        ({"warm_start": {"thoughts": {"reader": "read"}}}, "warm_start.thoughts has no entry for coder"),
+        ({"warm_start": {"roles": {"reader": "read"}}}, "warm_start.roles has no entry for coder"),
         (
-            {"warm_start": {"thoughts": {"reader": "read", "coder": "count", "writer": "write"}}},
-            "warm_start.thoughts names writer, but the pool has",
+            {"warm_start": {"roles": {"reader": "read", "coder": "count", "writer": "write"}}},
+            "warm_start.roles names writer, but the pool has",
         ),
     ],
 )
@@ -33,7 +33,7 @@ def test_tables_by_worker_name_the_workers_of_the_pool(table: dict[str, Any], pr
         TrainingSetup(TrainConfig.model_validate(LEAST | table), POOL)
 
 
-def test_wordings_and_thoughts_are_optional() -> None:
+def test_wordings_and_roles_are_optional() -> None:
     TrainingSetup(
         TrainConfig.model_validate(LEAST | {"curriculum": {"cards": {"coder": ["counts"]}}, "warm_start": {}}), POOL
     )

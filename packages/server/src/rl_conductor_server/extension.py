@@ -100,7 +100,7 @@ def merge_policies(
 
 
 def _allows(policy: Policy, card: Card) -> bool:
-    return Policy(allow=policy.allow, deny=policy.deny).forbidden_because(card) is None
+    return Policy(allow=policy.allow, deny=policy.deny).denial_reason(card) is None
 
 
 def _merge_rule(rule: str, model_value: str | None, requested: str | None) -> str | None:

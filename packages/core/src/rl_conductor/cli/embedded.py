@@ -29,7 +29,7 @@ def prepare_models(conductor: Conductor, discovered: DiscoveredPool, *, runs: bo
     models = [planner.model for planner in conductor.planner.planners]
     if runs:
         policy = conductor.policy
-        models += [worker.model for worker in conductor.pool.values() if not policy.forbidden_because(worker.card)]
+        models += [worker.model for worker in conductor.pool.values() if not policy.denial_reason(worker.card)]
     fetch_embedded(model.name for model in models)
 
 

@@ -246,7 +246,7 @@ class RunOptions:
         except PolicyError as error:
             raise ConfigError(with_option_names(str(error))) from error
         final = policy.final
-        if changes and final and policy.forbidden_because(discovered.pool[final].card):
+        if changes and final and policy.denial_reason(discovered.pool[final].card):
             return policy.model_copy(update={"final": None})  # options take precedence over discovery
         return policy
 

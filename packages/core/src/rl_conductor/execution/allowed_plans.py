@@ -61,9 +61,9 @@ class AllowedPlans:
         if not (self.policy.forbid and self._named_sources):
             return space
         reasons = {
-            name: why
+            name: reason
             for name in space.allowed
-            if (why := self.policy.unreadable_because(self.pool[name].card, self._named_sources))
+            if (reason := self.policy.flow_denial_reason(self.pool[name].card, self._named_sources))
         }
         if not reasons:
             return space
@@ -76,11 +76,11 @@ class AllowedPlans:
     def check_planner_access(self) -> None:
         """Raises `PolicyError` unless the policy lets the planner see the request."""
         message = f"the planner {self.planner.model.name} may not see this request"
-        if why := self.policy.unreadable_because(self.planner.card, self._named_sources):
-            raise PolicyError(f"{message}: {why}", rule="forbid")
-        if why := self.policy.data_refused_because(self.planner.card):
+        if reason := self.policy.flow_denial_reason(self.planner.card, self._named_sources):
+            raise PolicyError(f"{message}: {reason}", rule="forbid")
+        if reason := self.policy.data_denial_reason(self.planner.card):
             raise PolicyError(
-                f"{message}: {why}; describe its model with Planner(model=..., card=Card(tags=..., region=...))",
+                f"{message}: {reason}; describe its model with Planner(model=..., card=Card(tags=..., region=...))",
                 rule="data_class",
             )
 
@@ -111,10 +111,10 @@ class AllowedPlans:
         """
         worker = continuation.worker
         if worker not in space.final_workers:
-            return self._why(worker) or f"worker {worker!r} may not give the answer"
+            return self._denial_reason(worker) or f"worker {worker!r} may not give the answer"
         for source in sorted(continuation.sources or ()):
-            if why := self._why(source):
-                return f"its prompt holds a reply of another worker: {why}"
+            if reason := self._denial_reason(source):
+                return f"its prompt holds a reply of another worker: {reason}"
             if not space.may_read(worker, source):
                 return f"its prompt holds a reply of {source!r}: policy.forbid keeps that from {worker!r}"
         return None
@@ -124,11 +124,11 @@ class AllowedPlans:
         space = self.first_space
         for index, round_ in enumerate(rounds):
             so_far = rounds[: index + 1]
-            why = "; ".join(self._broken_rules(round_.workflow, space)) if round_.workflow else ""
-            if not why and not self.may_plan_after(so_far):
-                why = "policy.forbid keeps its replies from the planner"
-            if why:
-                return index, f"what followed round {index + 1} is dropped: {why}"
+            reason = "; ".join(self._broken_rules(round_.workflow, space)) if round_.workflow else ""
+            if not reason and not self.may_plan_after(so_far):
+                reason = "policy.forbid keeps its replies from the planner"
+            if reason:
+                return index, f"what followed round {index + 1} is dropped: {reason}"
             space = self.space(so_far)
         return None
 
@@ -148,15 +148,15 @@ class AllowedPlans:
         max_steps = max(space.max_steps, len(workflow.steps))
         return self.violations(workflow, space.model_copy(update={"attachments": (), "max_steps": max_steps}))
 
-    def _why(self, worker: str) -> str | None:
+    def _denial_reason(self, worker: str) -> str | None:
         if worker not in self.pool:
             return f"the pool has no worker {worker!r}"
-        why = self.policy.forbidden_because(self.pool[worker].card)
-        return why and f"worker {worker!r}: {why}"
+        reason = self.policy.denial_reason(self.pool[worker].card)
+        return reason and f"worker {worker!r}: {reason}"
 
     def _fields(self, workflow: Workflow, space: PlanSpace) -> Iterator[str]:
         workers = dict.fromkeys(step.worker for step in workflow.steps)
-        yield from (why for worker in workers if worker in self.pool and (why := self._why(worker)))
+        yield from (reason for worker in workers if worker in self.pool and (reason := self._denial_reason(worker)))
         if any(
             not space.may_read(reader, source) for reader in workers for source in (*workers, *(space.recallable or ()))
         ):

@@ -49,7 +49,7 @@ class PlanSource:
         self._run = run
         self._execution = execution
         self._round = execution.round
-        self._planned_because = run.planner_because
+        self._planning_reason = run.planner_reason
 
     async def stream(self, *, workflow: Workflow | None = None, interrupted: Round | None = None) -> PlanStream:
         """Yields the plan, after restoring the finished steps of an interrupted round.
@@ -121,18 +121,18 @@ class PlanSource:
         if run.selector is None or run.rounds:
             return None
         if not run.selector.includes(run.request) and run.allowed.may_plan:
-            self._planned_because = "the request is unlike the questions of the learned workflows"
+            self._planning_reason = "the request is unlike the questions of the learned workflows"
             return None
         workflow = run.selector.select(run.request)
         violations = self._round.space.violations(workflow)
         if violations:
-            self._planned_because = f"the learned workflow is not allowed: {'; '.join(violations)}"
+            self._planning_reason = f"the learned workflow is not allowed: {'; '.join(violations)}"
         return None if violations else workflow
 
     def _with_fallback(self, record: PlanRecord, decision: RoutingDecision | None) -> PlanRecord:
         """Adds the router's decision, and the fallback workflow if the planner wrote no plan for the first round."""
         run = self._run
-        record = record.model_copy(update={"routing": decision, "planned_because": self._planned_because})
+        record = record.model_copy(update={"routing": decision, "planning_reason": self._planning_reason})
         if record.source != "fallback":
             return record
         instead = "the answer before stands"
@@ -151,7 +151,7 @@ class PlanSource:
             return None
         decision = run.router.decide(run.request)
         if decision.route == "single" and (violations := space.violations(single_step(decision.worker))):
-            return decision.model_copy(update={"route": "conductor", "because": "; ".join(violations)})
+            return decision.model_copy(update={"route": "conductor", "reason": "; ".join(violations)})
         return decision
 
     def _plan_request(self) -> PlanRequest:

@@ -59,9 +59,9 @@ def restore_results(
         if violations or stale or unseen:
             steps[result.index] = planned
             dropped.add(result.index)
-            why = "; ".join(violations) or (unseen and f"it was not checked by the guardrail {unseen}")
-            why = why or f"it was made from the reply of step {stale[0] + 1}"
-            errors.append(f"step {result.index + 1} runs again, and its earlier reply is dropped: {why}")
+            reason = "; ".join(violations) or (unseen and f"it was not checked by the guardrail {unseen}")
+            reason = reason or f"it was made from the reply of step {stale[0] + 1}"
+            errors.append(f"step {result.index + 1} runs again, and its earlier reply is dropped: {reason}")
         else:
             reused.append(result)
     repeated = (result for result in results if result not in reused)

@@ -61,7 +61,7 @@ class Run:
     rounds: list[Round] = field(default_factory=list)
     streamed_text: str = ""
     """The part of the answer that was passed on while it was generated."""
-    planner_because: str = ""
+    planner_reason: str = ""
     """Why the conductor's trained planner leaves the request to its general one; empty if it doesn't."""
     dropped: list[str] = field(default_factory=list)
     """Why parts of an interrupted run are not reused; recorded as errors of the next plan."""
@@ -80,7 +80,7 @@ class Run:
     def _choose_planner(self) -> None:
         planner = self.planner.for_request(self.request)
         if planner is not self.planner:
-            self.planner_because = f"the request is unlike the questions that {self.planner.model.name} was trained on"
+            self.planner_reason = f"the request is unlike the questions that {self.planner.model.name} was trained on"
             self.planner = planner
 
     def info(self) -> RunInfo:
@@ -152,7 +152,7 @@ class Run:
     def check_guardrail_access(self) -> None:
         """Raises `PolicyError` unless the policy lets every guardrail's model read the request."""
         for guardrail in self.context.guardrails:
-            reason = guardrail.card and self.policy.data_refused_because(guardrail.card)
+            reason = guardrail.card and self.policy.data_denial_reason(guardrail.card)
             if reason:
                 raise PolicyError(
                     f"the guardrail {guardrail.name!r} may not see this request: {reason}; use one that checks it "

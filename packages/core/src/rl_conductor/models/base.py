@@ -219,14 +219,14 @@ def checked(completion: Completion, request: Request) -> Completion:
         return completion
     model = completion.model
     if completion.finish_reason == "length":
-        why = "it ran out of output tokens before it wrote any answer; raise max_tokens"
-        raise OutputLimitError(f"{model}: {why}", model=model, usage=completion.usage)
+        reason = "it ran out of output tokens before it wrote any answer; raise max_tokens"
+        raise OutputLimitError(f"{model}: {reason}", model=model, usage=completion.usage)
     if completion.finish_reason == "content_filter":
-        why = "the vendor's content filter withheld the answer"
-        raise BadResponseError(f"{model}: {why}", model=model, retryable=False, usage=completion.usage)
+        reason = "the vendor's content filter withheld the answer"
+        raise BadResponseError(f"{model}: {reason}", model=model, retryable=False, usage=completion.usage)
     only_reasoning = any(isinstance(part, ReasoningPart) for part in completion.message.content)
-    why = "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty"
-    raise BadResponseError(f"{model}: {why}", model=model, usage=completion.usage)
+    reason = "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty"
+    raise BadResponseError(f"{model}: {reason}", model=model, usage=completion.usage)
 
 
 async def collect(deltas: AsyncGenerator[Delta, None]) -> Completion:
@@ -260,8 +260,8 @@ def raise_translated(error: Exception, model: Model, *, usage: Usage | None = No
 def status_error(message: str, *, model: str, status: int, retry_after: float | None = None) -> ModelError:
     """Builds the error for an HTTP status."""
     if 300 <= status < 400:
-        why = "redirects are not followed, because they could leak the key; pass the final address as base_url"
-        return BadRequestError(f"{model}: HTTP status {status}: {why}", model=model, status=status)
+        reason = "redirects are not followed, because they could leak the key; pass the final address as base_url"
+        return BadRequestError(f"{model}: HTTP status {status}: {reason}", model=model, status=status)
     if status in ERRORS_BY_STATUS:
         return ERRORS_BY_STATUS[status](message, model=model, status=status, retry_after=retry_after)
     if status < 500:

@@ -24,9 +24,9 @@ def check_format(completion: Completion, request: Request) -> Completion:
     """
     if completion.is_refusal or completion.finish_reason in ("length", "content_filter"):
         return completion
-    why = _missing_call(completion, request) or _wrong_format(completion, request)
-    if why is not None:
-        raise ReplyFormatError(f"{completion.model}: {why}", model=completion.model, completion=completion)
+    reason = _missing_call(completion, request) or _wrong_format(completion, request)
+    if reason is not None:
+        raise ReplyFormatError(f"{completion.model}: {reason}", model=completion.model, completion=completion)
     return completion
 
 
@@ -50,8 +50,8 @@ def _wrong_format(completion: Completion, request: Request) -> str | None:
         return f"the reply is not JSON: {error}"
     if form.json_schema is None:
         return None if isinstance(value, dict) else "the reply is JSON, but no object"
-    why = _violation(value, form.json_schema, strict=form.strict)
-    return why and f"the reply does not match the JSON schema: {why}"
+    reason = _violation(value, form.json_schema, strict=form.strict)
+    return reason and f"the reply does not match the JSON schema: {reason}"
 
 
 def _violation(value: Any, schema: dict[str, Any], *, strict: bool | None) -> str | None:

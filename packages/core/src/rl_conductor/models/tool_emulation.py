@@ -137,10 +137,10 @@ class ToolCallReader:
         calls = parse_tool_calls(block, self._tools)
         if not calls:
             if truncated:
-                why = "ran out of output tokens in a tool call; raise max_tokens"
-                raise OutputLimitError(f"{self._model} {why}: {block[:200]!r}", model=self._model)
-            why = "made no valid call of an offered tool"
-            raise BadResponseError(f"{self._model} {why}: {block[:200]!r}", model=self._model)
+                reason = "ran out of output tokens in a tool call; raise max_tokens"
+                raise OutputLimitError(f"{self._model} {reason}: {block[:200]!r}", model=self._model)
+            reason = "made no valid call of an offered tool"
+            raise BadResponseError(f"{self._model} {reason}: {block[:200]!r}", model=self._model)
         return calls
 
     def _certain_length(self) -> int:

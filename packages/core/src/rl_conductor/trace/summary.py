@@ -93,7 +93,7 @@ class PlanSummary(Value):
     """Changes to the plan as written, such as removed surplus steps."""
     errors: tuple[Text, ...] = ()
     """Why earlier samples were rejected."""
-    planned_because: Text = Field(default="", exclude_if=not_)
+    planning_reason: Text = Field(default="", exclude_if=not_)
     """Why no learned workflow ran, or why the trained planner left the request to the general one."""
     usage: Usage
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
@@ -106,7 +106,7 @@ class PlanSummary(Value):
             routing=plan.routing,
             repairs=plan.repairs,
             errors=plan.errors,
-            planned_because=plan.planned_because,
+            planning_reason=plan.planning_reason,
             usage=total(call.usage for call in plan.calls),
             checks=plan.checks,
         )

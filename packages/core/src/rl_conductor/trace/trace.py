@@ -168,13 +168,13 @@ class RoutingDecision(Value):
     """The minimum probability for a single call."""
     classifier: str
     """SHA-256 of the classifier that decided."""
-    because: str = ""
+    reason: str = ""
     """Why a plan is needed regardless of the probability; empty when the probability alone decided."""
 
     @property
     def in_words(self) -> str:
         """The decision and its reason, as a sentence without a period."""
-        reason = self.because
+        reason = self.reason
         if self.probability is not None and not reason:
             comparison = "from" if self.route == "single" else "below"
             reason = f"right with probability {self.probability:.3f}, {comparison} {self.threshold:.3f}"
@@ -201,7 +201,7 @@ class PlanRecord(Value):
     calls: tuple[Call, ...] = ()
     routing: RoutingDecision | None = None
     """The router's decision before planning; `None` without a router."""
-    planned_because: Text = Field(default="", exclude_if=not_)
+    planning_reason: Text = Field(default="", exclude_if=not_)
     """Why no learned workflow ran, or why the trained planner left the request to the general one."""
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
     """What guardrails said about the request, before planning; their calls are among `calls`."""

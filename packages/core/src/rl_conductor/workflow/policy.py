@@ -82,7 +82,7 @@ class Policy(Value):
                     valid = ", ".join(_selectors(candidates))
                     raise PolicyError(f"policy.{rule} names {selector!r}, but there are only {valid}", rule=rule)
 
-    def forbidden_because(self, card: Card) -> str | None:
+    def denial_reason(self, card: Card) -> str | None:
         """Describes the rule that forbids this worker; `None` when it is allowed."""
         if self.single is not None and card.name != self.single:
             return f"policy.single is {self.single!r}"
@@ -90,9 +90,9 @@ class Policy(Value):
             return "policy.deny names it"
         if not any(_matches(selector, card) for selector in self.allow):
             return "policy.allow does not name it"
-        return self.data_refused_because(card)
+        return self.data_denial_reason(card)
 
-    def data_refused_because(self, card: Card) -> str | None:
+    def data_denial_reason(self, card: Card) -> str | None:
         """Describes the data rule that forbids this model to see the user's data; `None` when it is allowed."""
         if self.data_class is None:
             return None
@@ -134,9 +134,9 @@ class Policy(Value):
             card.name
             for policy in outer
             for card in cards
-            if any(_matches(selector, card) for selector in policy.deny) or policy.data_refused_because(card)
+            if any(_matches(selector, card) for selector in policy.deny) or policy.data_denial_reason(card)
         }
-        for reason in filter(None, (policy.data_refused_because(planner) for policy in outer)):
+        for reason in filter(None, (policy.data_denial_reason(planner) for policy in outer)):
             raise PolicyError(
                 f"the planner of a nested conductor may not see this request: {reason}", rule="data_class"
             )
@@ -146,7 +146,7 @@ class Policy(Value):
         """Returns whether content of `source` may reach `reader`."""
         return not any(_matches(flow.reader, reader) and _matches(flow.source, source) for flow in self.forbid)
 
-    def unreadable_because(self, reader: Card, sources: Sequence[Card]) -> str | None:
+    def flow_denial_reason(self, reader: Card, sources: Sequence[Card]) -> str | None:
         """Describes the flow rule that forbids `reader` to see content of `sources`; `None` when it may."""
         forbidden = (source.name for source in sources if not self.may_read(reader, source))
         return next((f"policy.forbid keeps what {name!r} wrote from {reader.name!r}" for name in forbidden), None)
@@ -163,11 +163,11 @@ class Policy(Value):
         Raises:
             PolicyError: the policy allows no workflow; `rule` names the field to change.
         """
-        refused = {card.name: why for card in cards if (why := self.forbidden_because(card))}
+        refused = {card.name: reason for card in cards if (reason := self.denial_reason(card))}
         allowed = frozenset(card.name for card in cards) - refused.keys()
         last = self._last_worker(allowed, refused)
         if not allowed:
-            reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
             raise PolicyError(f"the policy leaves no worker to do anything ({reasons})", rule="allow")
         verified = self.verifier is not None
         if verified and max_steps < 2:
@@ -196,8 +196,8 @@ class Policy(Value):
         for rule, name in required.items():
             if name not in allowed:
                 workers = ", ".join(sorted(allowed | refused.keys()))
-                why = refused.get(name, f"the pool has only {workers}")
-                raise PolicyError(f"policy.{rule} is {name!r}, which can't work: {why}", rule=rule)
+                reason = refused.get(name, f"the pool has only {workers}")
+                raise PolicyError(f"policy.{rule} is {name!r}, which can't work: {reason}", rule=rule)
         if len(set(required.values())) > 1:
             clash = " and ".join(f"policy.{rule}={name!r}" for rule, name in required.items())
             raise PolicyError(f"{clash} can't all do the last step", rule=next(iter(required)))

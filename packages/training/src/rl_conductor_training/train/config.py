@@ -145,7 +145,7 @@ class WarmStartSettings(_Settings):
     task: TaskEntry | None = None
     """The task of the demonstrations' questions, to score their answers for second rounds: `[warm_start.task]`; by
     default `[task]`."""
-    thoughts: dict[str, str] = Field(default_factory=dict)
+    roles: dict[str, str] = Field(default_factory=dict)
     """By worker, its role in a word or two; each plan then begins with the roles and the workers it needs."""
     steps: int = Field(default=30, ge=1)
     batch: int = Field(default=8, ge=1)

@@ -24,7 +24,7 @@ class TrainingSetup:
     """A training configuration with its opened worker pool.
 
     Raises:
-        ConfigError: `curriculum.cards` or `warm_start.thoughts` does not match the pool's workers.
+        ConfigError: `curriculum.cards` or `warm_start.roles` does not match the pool's workers.
     """
 
     config: TrainConfig
@@ -34,12 +34,12 @@ class TrainingSetup:
     progress: TrainProgress = field(default_factory=TrainProgress)
 
     def __post_init__(self) -> None:
-        thoughts = self.config.warm_start.thoughts if self.config.warm_start else {}
+        roles = self.config.warm_start.roles if self.config.warm_start else {}
         self._check_workers("curriculum.cards", self.config.curriculum.cards)
-        self._check_workers("warm_start.thoughts", thoughts)
-        missing = [name for name in self.pool if thoughts and name not in thoughts]
+        self._check_workers("warm_start.roles", roles)
+        missing = [name for name in self.pool if roles and name not in roles]
         if missing:
-            raise ConfigError(f"warm_start.thoughts has no entry for {', '.join(missing)}: write one for each worker")
+            raise ConfigError(f"warm_start.roles has no entry for {', '.join(missing)}: write one for each worker")
 
     def _check_workers(self, table: str, workers: Iterable[str]) -> None:
         unknown = [name for name in workers if name not in self.pool]

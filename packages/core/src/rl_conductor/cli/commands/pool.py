@@ -165,8 +165,8 @@ async def _probe(run: RunContext, worker: Worker) -> Call:
 
 def _outcome(name: str, call: Call) -> Text:
     if call.completion is None:
-        why = options.with_option_names(call.error or call.outcome)
-        return Text.assemble(("✗ ", "red"), (name, "bold"), f" {console.one_line(why)}")
+        reason = options.with_option_names(call.error or call.outcome)
+        return Text.assemble(("✗ ", "red"), (name, "bold"), f" {console.one_line(reason)}")
     model = console.one_line(call.completion.model)
     reply = console.one_line(call.completion.text)[:40]
     usage = f"{seconds(call.seconds)}, {cost(call.usage)}"

@@ -250,8 +250,8 @@ def _plan_lines(plan: PlanRecord) -> Iterator[str]:
     rejections = (
         f", after {counted(len(plan.errors), 'rejected plan')}" if plan.source == "planner" and plan.errors else ""
     )
-    if plan.planned_because:
-        yield f"reason: {plan.planned_because}"
+    if plan.planning_reason:
+        yield f"reason: {plan.planning_reason}"
     yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{rejections}"
     for number, step in enumerate(plan.workflow.steps, 1):
         reads = ", ".join(str(source + 1) for source in sorted(step.access))

@@ -89,7 +89,7 @@ def plan_heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
     origin = _origin(planner, plan)
     line = Text(f"round {number}: " if number else "", style="dim").append(one_line(origin))
     line.append(f" · {' · '.join(parts)}" if plan.calls else "")
-    line.append(f"\nreason: {one_line(plan.planned_because)}" if plan.planned_because else "", style="dim")
+    line.append(f"\nreason: {one_line(plan.planning_reason)}" if plan.planning_reason else "", style="dim")
     return line.append(f"\nrouter: {one_line(plan.routing.in_words)}" if plan.routing else "", style="dim")
 
 

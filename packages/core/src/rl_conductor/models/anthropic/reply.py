@@ -243,5 +243,5 @@ class Reply:
         except ValidationError as error:
             raise self._invalid(str(first_field_error(error))) from None
 
-    def _invalid(self, why: str) -> BadResponseError:
-        return BadResponseError(f"{self._requested}: not a message of the protocol: {why}", model=self._requested)
+    def _invalid(self, reason: str) -> BadResponseError:
+        return BadResponseError(f"{self._requested}: not a message of the protocol: {reason}", model=self._requested)

@@ -218,5 +218,5 @@ class Reply:
         except ValidationError as error:
             raise self._error(f"not a reply of the protocol: {first_field_error(error)}") from None
 
-    def _error(self, why: str) -> BadResponseError:
-        return BadResponseError(f"{self._requested}: {why}", model=self._requested)
+    def _error(self, reason: str) -> BadResponseError:
+        return BadResponseError(f"{self._requested}: {reason}", model=self._requested)

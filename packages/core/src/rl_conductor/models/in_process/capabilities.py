@@ -41,8 +41,8 @@ def require_supported(model: Model, request: Request) -> None:
             model=model.name,
         )
     if request.tool_choice not in ("auto", "none") and not offered_tools(request):
-        why = f"{model.name}: tool_choice is {request.tool_choice!r} and the tools are {names}: name one of them"
-        raise BadRequestError(why, model=model.name)
+        message = f"{model.name}: tool_choice is {request.tool_choice!r} and the tools are {names}: name one of them"
+        raise BadRequestError(message, model=model.name)
     require(model, request)
 
 

@@ -228,8 +228,7 @@ class _ChatJob:
         if isinstance(error, ConfigError):
             raise error
         if error is not None:
-            why = f"{self._name}: llama.cpp rejected the request: {error}"
-            raise BadRequestError(why, model=self._name) from error
+            raise BadRequestError(f"{self._name}: llama.cpp rejected the request: {error}", model=self._name) from error
         if self._error is not None:
             raise self._error
         completion = self._reply.completion(self._price)

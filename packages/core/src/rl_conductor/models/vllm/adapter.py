@@ -162,10 +162,10 @@ class VLLMModel:
         return engine_input
 
     def _finish(self, last: RequestOutput) -> FinishReason:
-        why = last.outputs[0].finish_reason
-        if why not in FINISH:
-            raise BadResponseError(f"{self.name}: vLLM ended the reply with {why!r}", model=self.name)
-        return FINISH[why]
+        finish_reason = last.outputs[0].finish_reason
+        if finish_reason not in FINISH:
+            raise BadResponseError(f"{self.name}: vLLM ended the reply with {finish_reason!r}", model=self.name)
+        return FINISH[finish_reason]
 
 
 def _usage(last: RequestOutput, output_tokens: int) -> Usage:
@@ -209,17 +209,17 @@ def _structured(response_format: ResponseFormat | None) -> StructuredOutputsPara
 def _translate_error(error: Exception, model: str) -> Exception:
     """Translates an engine error to ours. Unexpected errors are wrapped by `generate`, so their cause is used."""
     cause = error.__cause__ if isinstance(error, EngineGenerateError) and error.__cause__ else error
-    why = f"{model}: {type(cause).__name__}: {cause}"
+    message = f"{model}: {type(cause).__name__}: {cause}"
     match cause:
         case ConductorError():
             return cause
         case GracefulHTTPError():
-            translated: ModelError = RateLimitError(why, model=model)
+            translated: ModelError = RateLimitError(message, model=model)
         case EngineDeadError():
-            translated = ModelError(why, model=model, retryable=True)
+            translated = ModelError(message, model=model, retryable=True)
         case VLLMClientError() | ValueError():
-            translated = BadRequestError(why, model=model)
+            translated = BadRequestError(message, model=model)
         case _:
-            translated = ModelError(why, model=model)
+            translated = ModelError(message, model=model)
     translated.__cause__ = error
     return translated

@@ -129,7 +129,7 @@ class Router(Value):
             probability=probability,
             threshold=self.threshold,
             classifier=self.sha256,
-            because=reason,
+            reason=reason,
         )
 
     def probability(self, request: Request) -> float:

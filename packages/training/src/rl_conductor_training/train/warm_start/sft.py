@@ -126,7 +126,7 @@ def _first_round_examples(
     for demonstration, pool in pairs[:size]:
         assert demonstration.workflow is not None  # only right plans are selected
         instance = PromptInstance(Sample(id="", question=demonstration.question), pool, setup.config.plan)
-        text = _plan_text(demonstration.workflow, instance, settings.thoughts, demonstration.reasoning)
+        text = _plan_text(demonstration.workflow, instance, settings.roles, demonstration.reasoning)
         yield _encode(loaded, instance, text)
 
 
@@ -158,11 +158,11 @@ def _second_round_example(
     key = rng.randbytes(KEY_BYTES).hex()
     question = Sample(id="", question=demonstration.question)
     instance = PromptInstance(question, pool, setup.config.plan, delimiter_key=key)
-    first_text = _plan_text(first.plan.workflow, instance, settings.thoughts)
+    first_text = _plan_text(first.plan.workflow, instance, settings.roles)
     plan = first.plan.model_copy(update={"text": first_text})
     instance = instance.next_round(first.model_copy(update={"plan": plan}))
     # An accepted plan is the one that is needed, so the reasoning is the same as before it.
-    text = _plan_text(second, instance, settings.thoughts, reasoned=second or first.plan.workflow)
+    text = _plan_text(second, instance, settings.roles, reasoned=second or first.plan.workflow)
     return _encode(loaded, instance, text)._replace(is_second_round=True)
 
 
