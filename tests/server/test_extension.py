@@ -16,22 +16,11 @@ from rl_conductor.types import Card, Effort
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
+from rl_conductor_server.extension import check_selectors, effort_limits, merge_policies
 
 CARDS = (Card(name="a", tags={"fast"}, region="eu"), Card(name="b", tags={"fast"}), Card(name="c", region="us"))
 SELECTORS = st.frozensets(st.sampled_from(["a", "b", "c", "*", "tag:fast", "region:eu", "region:us"]), max_size=3)
 POLICIES = st.builds(Policy, allow=SELECTORS.filter(bool), deny=SELECTORS)
-LIMITS = st.fixed_dictionaries(
-    {},
-    optional={
-        "usd": st.none() | st.decimals(0, 10, places=2),
-        "tokens": st.none() | st.integers(0, 9),
-        "calls": st.none() | st.integers(1, 9),
-        "seconds": st.none() | st.floats(0.1, 9),
-        "rounds": st.integers(1, 9),
-        "steps": st.integers(1, 9),
-    },
-).map(Limits.model_validate)
 
 
 @given(ours=POLICIES, asked=POLICIES)
@@ -40,16 +29,6 @@ def test_a_worker_is_allowed_if_both_policies_allow_it(ours: Policy, asked: Poli
     for card in CARDS:
         each = [policy.denial_reason(card) is None for policy in (ours, asked)]
         assert (held.denial_reason(card) is None) == all(each)
-
-
-@given(ours=LIMITS, asked=LIMITS, more=LIMITS)
-def test_limits_of_a_request_only_lower_those_of_the_model(ours: Limits, asked: Limits, more: Limits) -> None:
-    held = merge_limits(ours, asked, more)
-    for name in Limits.model_fields:
-        bounds = [getattr(ours, name)]
-        bounds += [getattr(one, name) for one in (asked, more) if name in one.model_fields_set]
-        known = [bound for bound in bounds if bound is not None]
-        assert getattr(held, name) == (min(known) if known else None)
 
 
 @pytest.mark.parametrize("rule", ["verifier", "final", "single", "data_class"])
@@ -112,7 +91,7 @@ def test_a_selector_without_a_match_is_named_in_the_error() -> None:
 
 @pytest.mark.parametrize(("effort", "steps"), [(None, 5), ("minimal", 1), ("low", 2), ("medium", 5), ("high", 5)])
 def test_an_effort_limits_the_plan(effort: Effort | None, steps: int) -> None:
-    held = merge_limits(Limits(rounds=2, usd=Decimal(1)), effort_limits(effort))
+    held = Limits(rounds=2, usd=Decimal(1)).lowered(effort_limits(effort))
     assert held.steps == steps
     assert held.rounds == (2 if effort in (None, "high") else 1)
     assert held.usd == 1

@@ -155,11 +155,34 @@ def test_a_text_document_is_bounded_by_its_bytes() -> None:
     assert bound >= upper_bound(Request(messages=(Message.user(text),)), None).input_tokens
 
 
-@pytest.mark.parametrize(
-    ("own", "timeout", "seconds"), [(None, None, None), (None, 5.0, 5.0), (3.0, 5.0, 3.0), (9.0, 5.0, 5.0)]
-)
-def test_the_shorter_of_two_times_holds(own: float | None, timeout: float | None, seconds: float | None) -> None:
-    assert Limits(seconds=own).within_seconds(timeout).seconds == seconds
+LIMITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "usd": st.none() | st.decimals(0, 10, places=2),
+        "tokens": st.none() | st.integers(0, 9),
+        "calls": st.none() | st.integers(1, 9),
+        "seconds": st.none() | st.floats(0.1, 9),
+        "rounds": st.integers(1, 9),
+        "steps": st.integers(1, 9),
+    },
+).map(Limits.model_validate)
+
+
+@given(own=LIMITS, others=st.lists(st.none() | LIMITS, max_size=3))
+def test_each_limit_is_the_lowest_that_is_set(own: Limits, others: list[Limits | None]) -> None:
+    lowered = own.lowered(*others)
+    for name in Limits.model_fields:
+        values = [getattr(own, name)]
+        values += [getattr(each, name) for each in others if each and name in each.model_fields_set]
+        assert getattr(lowered, name) == min((value for value in values if value is not None), default=None)
+
+
+def test_limits_that_are_not_set_lower_nothing() -> None:
+    own = Limits(seconds=9, rounds=3, steps=8)
+
+    assert own.lowered(None, Limits()) is own
+    assert own.lowered(Limits(seconds=None, usd=None)) == own
+    assert own.lowered(Limits(seconds=5), None, Limits(seconds=7, steps=2)) == Limits(seconds=5, rounds=3, steps=2)
 
 
 def test_typical_tokens_are_fewer_than_the_upper_bound() -> None:

@@ -373,7 +373,9 @@ class Conductor:
         emit: Listener,
         previous_rounds: Sequence[Round] = (),
     ) -> Run:
-        limits = Limits.or_default(limits, self.limits).within_seconds(request.timeout)
+        limits = Limits.or_default(limits, self.limits)
+        if request.timeout is not None:  # may be 0, which no limit of one's own may be
+            limits = limits.lowered(Limits.model_construct(seconds=request.timeout))
         outer = current_scope.get().policies
         policy = Policy.or_default(policy, self.policy).within(outer, self.pool.cards, self.planner.card)
         policies = (*outer, policy) if policy.applies_to_nested_runs else outer

@@ -6,7 +6,7 @@ A request can only tighten the policy and limits of the model, never relax them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import PolicyError
@@ -41,16 +41,6 @@ class Extension(Value):
 
 def effort_limits(effort: Effort | None) -> Limits:
     return Limits() if effort is None else EFFORTS[effort]
-
-
-def merge_limits(model_limits: Limits, *requested: Limits | None) -> Limits:
-    """Lowers each of `model_limits` to the lowest requested value."""
-    merged: dict[str, Any] = {}
-    for limits in requested:
-        for name in limits.model_fields_set if limits else ():
-            value, current = getattr(limits, name), merged.get(name, getattr(model_limits, name))
-            merged[name] = current if value is None else value if current is None else min(current, value)
-    return model_limits.model_copy(update=merged)
 
 
 def check_selectors(requested: Policy, conductors: Sequence[Conductor]) -> None:

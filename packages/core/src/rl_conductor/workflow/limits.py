@@ -63,11 +63,14 @@ class Limits(Value):
     reply_chars: int = Field(default=DEFAULT_REPLY_CHARS, ge=1, le=MAX_LIMIT)
     """Maximum characters of one reply: text, reasoning and arguments of tool calls together."""
 
-    def within_seconds(self, seconds: float | None) -> Self:
-        """Returns the limits with at most this time; `None` changes nothing."""
-        if seconds is None:
-            return self
-        return self.model_copy(update={"seconds": min(seconds, self.seconds or seconds)})
+    def lowered(self, *others: Limits | None) -> Self:
+        """Returns these limits, each lowered to the lowest that is set in `others`."""
+        lowest: dict[str, Any] = {}
+        for limits in others:
+            for name in limits.model_fields_set if limits else ():
+                values = lowest.get(name, getattr(self, name)), getattr(limits, name)
+                lowest[name] = min((value for value in values if value is not None), default=None)
+        return self.model_copy(update=lowest) if lowest else self
 
     @field_validator("*", mode="before")
     @classmethod

@@ -11,7 +11,7 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.catalog import ServedModel
-from rl_conductor_server.extension import check_selectors, effort_limits, merge_limits, merge_policies
+from rl_conductor_server.extension import check_selectors, effort_limits, merge_policies
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.budgets import KeyRefusals, SharedLimits
 from rl_conductor_server.runs.run_id import new_run_id
@@ -159,7 +159,7 @@ def admit(
     if requested is not None:
         check_selectors(requested, model.conductors)
     policy = merge_policies(conductor.policy, requested, conductor.pool.cards, planner=conductor.planner.card)
-    limits = merge_limits(conductor.limits, effort_limits(parsed.effort), parsed.extension.limits)
+    limits = conductor.limits.lowered(effort_limits(parsed.effort), parsed.extension.limits)
     may_truncate = parsed.state is not None and parsed.state.may_truncate
     has_changed = policy is not conductor.policy or limits.steps != conductor.limits.steps
     if has_changed or may_truncate:  # else it was checked when the conductor was created

@@ -1,15 +1,11 @@
-"""A run as a client sees it: the limits that it may lower, messages about the progress, and the result."""
+"""A run as a client sees it: messages about the progress, and the result."""
 
 from __future__ import annotations
-
-from decimal import Decimal
-from typing import Any
 
 from rl_conductor.trace.events import Event, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
 from rl_conductor.trace.summary import StepSummary, Summary
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Value
-from rl_conductor.workflow.limits import Limits
 
 
 class StepReport(Value):
@@ -92,15 +88,3 @@ def progress_message(event: Event) -> str | None:
             return f"step {result.index + 1}: {result.step.worker} {result.status}"
         case _:
             return None
-
-
-def lower_limits(limits: Limits, *, usd: float | None, seconds: float | None, steps: int | None) -> Limits:
-    """Returns `limits`, lowered to those of a client; a client can't raise them."""
-    changes: dict[str, Any] = {}
-    if usd is not None:
-        changes["usd"] = min(Decimal(str(usd)), limits.usd if limits.usd is not None else Decimal(str(usd)))
-    if seconds is not None:
-        changes["seconds"] = min(seconds, limits.seconds or seconds)
-    if steps is not None:
-        changes["steps"] = min(steps, limits.steps)
-    return limits.model_copy(update=changes)

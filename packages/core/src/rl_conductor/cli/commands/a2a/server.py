@@ -25,13 +25,14 @@ from starlette.types import ASGIApp
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor._internal.version import package_version
 from rl_conductor.cli.commands.a2a.answer_stream import AnswerStream
-from rl_conductor.cli.serving.client_run import AskResult, lower_limits, progress_message
+from rl_conductor.cli.serving.client_run import AskResult, progress_message
 from rl_conductor.cli.serving.http import local_only, with_api_key
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.trace.events import AnswerDelta, Finished
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart, Value
+from rl_conductor.workflow.limits import Limits
 
 MAX_TASKS = 1_000
 """Number of tasks whose results clients can look up afterwards."""
@@ -123,7 +124,7 @@ class ConductorExecutor(AgentExecutor):
             await event_queue.enqueue_event(new_task_from_user_message(context.message))
         try:
             request = _request(context.message)
-            limits = ClientLimits.model_validate(_limit_fields(context))
+            limits = self._limits(ClientLimits.model_validate(_limit_fields(context)))
         except ValidationError as error:
             await updater.reject(_text(updater, str(first_field_error(error))))
             return
@@ -143,16 +144,17 @@ class ConductorExecutor(AgentExecutor):
         """Confirms the cancellation; the SDK has cancelled the run."""
         await TaskUpdater(event_queue, context.task_id or "", context.context_id or "").cancel()
 
-    async def _run(
-        self, request: Request, client_limits: ClientLimits, updater: TaskUpdater
-    ) -> tuple[Trace | None, str | None]:
+    def _limits(self, client: ClientLimits) -> Limits:
+        limits = self._conductor.limits
+        steps = client.max_steps or limits.steps
+        return limits.lowered(Limits(usd=client.max_usd, seconds=client.max_seconds, steps=steps))
+
+    async def _run(self, request: Request, limits: Limits, updater: TaskUpdater) -> tuple[Trace | None, str | None]:
         """Runs a request and reports its progress; returns its trace, and why there is no answer."""
-        conductor, wishes = self._conductor, client_limits
-        limits = lower_limits(conductor.limits, usd=wishes.max_usd, seconds=wishes.max_seconds, steps=wishes.max_steps)
         answer = AnswerStream(updater)
         trace: Trace | None = None
         try:
-            async with aclosing(conductor.events(request, limits=limits)) as events:
+            async with aclosing(self._conductor.events(request, limits=limits)) as events:
                 async for event in events:
                     if isinstance(event, AnswerDelta):
                         await answer.add(event.text)
