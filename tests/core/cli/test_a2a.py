@@ -106,8 +106,9 @@ async def test_a_client_gets_progress_the_answer_in_pieces_and_the_cost() -> Non
     end = events[-1].status_update
     assert end.status.state == COMPLETED
     result = MessageToDict(end.metadata)
-    assert (result["answer"], result["calls"], result["cost_usd"]) == (answer, 3, 0.00201)
-    assert [step["worker"] for step in result["steps"]] == ["look", "final"]
+    assert result["answer"] == answer
+    assert (result["summary"]["usage"]["calls"], result["summary"]["usage"]["cost"]) == (3, "0.00201")
+    assert [step["worker"] for step in result["summary"]["rounds"][0]["steps"]] == ["look", "final"]
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
@@ -126,11 +127,11 @@ async def test_without_an_answer_the_task_fails_with_the_reason_and_the_cost() -
 
 async def test_clients_can_lower_limits_but_not_raise_them() -> None:
     task = await ask(team(limits=Limits(usd="0.000001")), message(max_usd=1))
-    assert "limits.usd=0.000001" in MessageToDict(task.metadata)["steps"][0]["error"]
+    assert "limits.usd=0.000001" in MessageToDict(task.metadata)["summary"]["rounds"][0]["steps"][0]["error"]
     task = await ask(team(), message(max_usd=0.000001))
-    assert "limits.usd=0.000001" in MessageToDict(task.metadata)["steps"][0]["error"]
+    assert "limits.usd=0.000001" in MessageToDict(task.metadata)["summary"]["rounds"][0]["steps"][0]["error"]
     task = await ask(team(), message(max_steps=1))
-    assert len(MessageToDict(task.metadata)["steps"]) == 1
+    assert len(MessageToDict(task.metadata)["summary"]["rounds"][0]["steps"]) == 1
     late = Conductor(ScriptedModel("x", delay=SOON), {"w": ScriptedModel("x", delay=SOON)}, limits=Limits(seconds=SOON))
     task = await ask(late, message(max_seconds=0.1))
     assert "limits.seconds=0.1 was over" in task.status.message.parts[0].text

@@ -51,10 +51,14 @@ async def test_the_answer_comes_with_steps_cost_and_progress() -> None:
 
     assert [part.text for part in result.content] == ["17 pens."]
     assert not result.is_error
-    content = result.structured_content
-    assert (content["answer"], content["error"], content["calls"]) == ("17 pens.", None, 3)
-    assert (content["cost_usd"], content["unpriced_calls"]) == (0.00201, 0)
-    assert [(step["worker"], step["subtask"], step["status"]) for step in content["steps"]] == [
+    summary = result.structured_content["summary"]
+    assert (result.structured_content["answer"], summary["error"]) == ("17 pens.", None)
+    assert (summary["usage"]["calls"], summary["usage"]["cost"], summary["usage"]["unpriced_calls"]) == (
+        3,
+        "0.00201",
+        0,
+    )
+    assert [(step["worker"], step["subtask"], step["status"]) for step in summary["rounds"][0]["steps"]] == [
         ("look", "Look it up.", "ok"),
         ("final", "Answer.", "ok"),
     ]
@@ -74,26 +78,27 @@ async def test_a_client_reads_what_the_tool_takes_and_returns() -> None:
     assert tool.input_schema["required"] == ["question"]
     assert set(tool.input_schema["properties"]) == {"question", "max_usd", "max_seconds", "max_steps"}
     assert tool.output_schema is not None
-    assert {"answer", "cost_usd", "steps"} <= set(tool.output_schema["required"])
+    assert set(tool.output_schema["required"]) == {"answer", "summary"}
 
 
 async def test_without_an_answer_the_result_is_an_error_with_the_cost() -> None:
     result, _ = await ask(Conductor(ScriptedModel([plan((0, "Answer.", []))]), {"w": ScriptedModel(down)}))
     assert result.is_error
     assert result.content[0].text == "there is no answer: step 1: w: out of order"
-    assert (result.structured_content["calls"], result.structured_content["answer"]) == (2, "")
+    assert result.structured_content["answer"] == ""
+    assert result.structured_content["summary"]["usage"]["calls"] == 2
 
 
 async def test_clients_can_lower_limits_but_not_raise_them() -> None:
     result, _ = await ask(team(limits=Limits(usd="0.000001")), max_usd=1.0)
-    assert "limits.usd=0.000001" in result.structured_content["steps"][0]["error"]
+    assert "limits.usd=0.000001" in result.structured_content["summary"]["rounds"][0]["steps"][0]["error"]
     result, _ = await ask(team(), max_usd=0.000001)
-    assert "limits.usd=0.000001" in result.structured_content["steps"][0]["error"]
+    assert "limits.usd=0.000001" in result.structured_content["summary"]["rounds"][0]["steps"][0]["error"]
     result, _ = await ask(team(), max_steps=1)
-    assert len(result.structured_content["steps"]) == 1
+    assert len(result.structured_content["summary"]["rounds"][0]["steps"]) == 1
     late = Conductor(ScriptedModel("x", delay=SOON), {"w": ScriptedModel("x", delay=SOON)}, limits=Limits(seconds=SOON))
     result, _ = await ask(late, max_seconds=0.1)
-    assert "limits.seconds=0.1 was over" in result.structured_content["error"]
+    assert "limits.seconds=0.1 was over" in result.structured_content["summary"]["error"]
 
 
 @pytest.mark.parametrize("arguments", [{"max_usd": -1}, {"max_steps": 0}, {"question": ""}])
@@ -158,4 +163,4 @@ async def test_the_command_speaks_over_stdin_and_stdout(command: str, pool: Call
         result = await client.call_tool("ask", {"question": "What is 6 * 7?"})
     assert result.structured_content is not None
     assert result.structured_content["answer"] == "It is [bold]42[/bold]."
-    assert len(result.structured_content["steps"]) == 3
+    assert len(result.structured_content["summary"]["rounds"][0]["steps"]) == 3

@@ -169,7 +169,7 @@ class ConductorExecutor(AgentExecutor):
         assert trace is not None
         if trace.completion is not None:
             await answer.finish(trace.completion.text)
-        return trace, AskResult.of(trace).error
+        return trace, trace.error
 
 
 def _text(updater: TaskUpdater, text: str) -> wire.Message:

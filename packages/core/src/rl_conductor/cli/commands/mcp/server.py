@@ -70,10 +70,9 @@ async def _run(conductor: Conductor, question: str, limits: Limits, context: Con
 
 
 def _result(trace: Trace) -> CallToolResult:
-    result = AskResult.of(trace)
-    text = result.answer if trace.completion else f"there is no answer: {result.error}"
+    text = trace.text if trace.completion else f"there is no answer: {trace.error}"
     return CallToolResult(
         content=[TextContent(type="text", text=text)],
-        structured_content=result.model_dump(mode="json"),
+        structured_content=AskResult.of(trace).model_dump(mode="json"),
         is_error=trace.completion is None,
     )
