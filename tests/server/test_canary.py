@@ -22,7 +22,7 @@ from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import Search, Store
 from rl_conductor_server.store.models import USER_LABELS
 from server.conftest import At, Serve, served, until
-from server.routes import ASK, CENT, conducting, found_in_metrics, pairs, prefers, route
+from server.experiments import ASK, CENT, conducting, experiment, found_in_metrics, pairs, prefers
 from server.upstream import Vendor, vendor
 
 ADMIN = {"authorization": "Bearer key-of-the-administrator"}
@@ -39,10 +39,10 @@ async def upstream(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Vendor, No
 
 def settings(upstream: Vendor, percent: float = 100, *, shadow: bool = False, **guards: Any) -> dict[str, Any]:
     """Settings with an experiment whose conductor answers this percentage."""
-    entry = route(upstream, canary={"percent": percent, "guards": SMALL_WINDOW | guards})
+    entry = experiment(upstream, canary={"percent": percent, "guards": SMALL_WINDOW | guards})
     if not shadow:
         del entry["shadow"]
-    return {"routes": {"assistant": entry}, "admin_sha256": hash_key("key-of-the-administrator")}
+    return {"experiments": {"assistant": entry}, "admin_sha256": hash_key("key-of-the-administrator")}
 
 
 def fast_refresh(url: str) -> dict[str, Any]:
@@ -54,8 +54,8 @@ async def answering_arm(at: At, question: str = "What is 17 * 23?", **options: A
     """Ask a question and return the arm that answered."""
     body: Any = {"model": "assistant", "messages": [{"role": "user", "content": question}]}
     raw = await at.openai().chat.completions.with_raw_response.create(**body, **options)
-    answers = {"incumbent": "It is 390.", "conductor": "It is 391."}
-    arm: str = raw.headers["x-conductor-side"]
+    answers = {"baseline": "It is 390.", "conductor": "It is 391."}
+    arm: str = raw.headers["x-conductor-arm"]
     assert raw.parse().choices[0].message.content == answers[arm]
     return arm
 
@@ -79,7 +79,7 @@ async def fail(at: At, times: int = 5) -> None:
         assert (reply.status_code, reply.headers["x-conductor-run"][:4]) == (502, "run-")
 
 
-@pytest.mark.parametrize(("percent", "expected"), [(0, "incumbent"), (100, "conductor")])
+@pytest.mark.parametrize(("percent", "expected"), [(0, "baseline"), (100, "conductor")])
 async def test_the_percentage_decides_which_arm_answers(
     serve: Serve, upstream: Vendor, percent: float, expected: str
 ) -> None:
@@ -90,10 +90,10 @@ async def test_the_percentage_decides_which_arm_answers(
 @pytest.mark.parametrize("percent", [0, 100])
 async def test_a_policy_may_name_workers_of_either_arm(serve: Serve, upstream: Vendor, percent: float) -> None:
     at = await serve(**conducting(), **settings(upstream, percent))
-    other = "a" if percent == 0 else "incumbent"
-    policy = {"allow": ["a", "incumbent"], "deny": [other], "forbid": [{"reader": other, "source": other}]}
+    other = "a" if percent == 0 else "baseline"
+    policy = {"allow": ["a", "baseline"], "deny": [other], "forbid": [{"reader": other, "source": other}]}
     assert await answering_arm(at, extra_body={"conductor": {"policy": policy}}) == (
-        "conductor" if percent else "incumbent"
+        "conductor" if percent else "baseline"
     )
 
 
@@ -104,7 +104,7 @@ async def test_a_conversation_stays_on_its_arm(serve: Serve, upstream: Vendor) -
         arms = set()
         for _ in range(3):
             raw = await at.openai().chat.completions.with_raw_response.create(model="assistant", messages=messages)
-            arms.add(raw.headers["x-conductor-side"])
+            arms.add(raw.headers["x-conductor-arm"])
             messages += [{"role": "assistant", "content": "So it is."}, {"role": "user", "content": "And then?"}]
         assert len(arms) == 1
 
@@ -159,10 +159,10 @@ async def test_a_tripped_guard_rolls_the_canary_back_and_logs_why(
     at = await serve(**failing_conductor(), **settings(upstream), **fast_refresh(f"sqlite:///{tmp_path / 'runs.db'}"))
     await fail(at)
     assert (await wait_for_percent(at, 0)) == "rolled back: errors=0.05 exceeded: 5 of 5 answers failed"
-    assert await answering_arm(at) == "incumbent"
+    assert await answering_arm(at) == "baseline"
     assert [entry.levelname for entry in caplog.records if "was rolled back from 100 %" in entry.message] == ["ERROR"]
-    await found_in_metrics(at, 'conductor_canary_rollbacks_total{route="assistant"} 1.0')
-    await found_in_metrics(at, 'conductor_canary_percent{route="assistant"} 0.0')
+    await found_in_metrics(at, 'conductor_canary_rollbacks_total{experiment="assistant"} 1.0')
+    await found_in_metrics(at, 'conductor_canary_percent{experiment="assistant"} 0.0')
 
 
 async def test_lost_comparisons_roll_the_canary_back(serve: Serve, upstream: Vendor, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ async def test_a_rollback_survives_a_restart(serve: Serve, upstream: Vendor, url
         await fail(at)
         reason = await wait_for_percent(at, 0)
     restarted = await serve(**conducting(), **settings(upstream), **fast_refresh(url))
-    assert await answering_arm(restarted) == "incumbent"
+    assert await answering_arm(restarted) == "baseline"
     assert await wait_for_percent(restarted, 0) == reason
 
 
@@ -213,9 +213,9 @@ async def test_every_replica_applies_a_rollback_that_is_made_once(serve: Serve, 
     assert await answering_arm(second) == "conductor"
     await fail(first, 4)  # with the answer of the other replica, five answers
     assert await wait_for_percent(first, 0) == await wait_for_percent(second, 0) != ""
-    assert await answering_arm(second) == "incumbent"
+    assert await answering_arm(second) == "baseline"
     texts = [(await at.http.get("/metrics")).text for at in (first, second)]
-    assert sum('conductor_canary_rollbacks_total{route="assistant"} 1.0' in text for text in texts) == 1
+    assert sum('conductor_canary_rollbacks_total{experiment="assistant"} 1.0' in text for text in texts) == 1
 
 
 async def test_an_administrator_restarts_a_canary_and_earlier_failures_do_not_count(
@@ -224,17 +224,17 @@ async def test_an_administrator_restarts_a_canary_and_earlier_failures_do_not_co
     at = await serve(**failing_conductor(), **settings(upstream), **fast_refresh(f"sqlite:///{tmp_path / 'runs.db'}"))
     await fail(at)
     await wait_for_percent(at, 0)
-    reply = await at.http.put("/admin/routes/assistant/canary", json={"percent": 20}, headers=ADMIN)
+    reply = await at.http.put("/admin/experiments/assistant/canary", json={"percent": 20}, headers=ADMIN)
     assert reply.json() | {"since": 0} == {
         "object": "canary",
-        "route": "assistant-2026-11-01",
+        "experiment": "assistant-2026-11-01",
         "percent": 20,
         "since": 0,
         "reason": "set by the administrator",
     }
     await asyncio.sleep(0.5)
     assert await wait_for_percent(at, 20) == "set by the administrator"
-    (listed,) = (await at.http.get("/admin/routes", headers=ADMIN)).json()["data"]
+    (listed,) = (await at.http.get("/admin/experiments", headers=ADMIN)).json()["data"]
     assert (listed["name"], listed["canary"]["percent"], listed["pairs"]) == ("assistant", 20, 0)
 
 
@@ -252,9 +252,9 @@ async def test_invalid_canary_requests_are_rejected(
     serve: Serve, upstream: Vendor, path: str, body: dict[str, Any], status: int
 ) -> None:
     at = await serve(**conducting(), **settings(upstream, 7))
-    reply = await at.http.put(f"/admin/routes/{path}/canary", json=body, headers=ADMIN)
+    reply = await at.http.put(f"/admin/experiments/{path}/canary", json=body, headers=ADMIN)
     assert reply.status_code == status
-    assert (await at.http.put("/admin/routes/assistant/canary", json={"percent": 5})).status_code == 401
+    assert (await at.http.put("/admin/experiments/assistant/canary", json={"percent": 5})).status_code == 401
     assert await wait_for_percent(at, 7) == "set by the settings file"
 
 
@@ -275,7 +275,7 @@ async def test_the_baseline_answers_requests_that_the_conductor_can_not(serve: S
     without_tools = ScriptedModel("It is 391.", price=CENT, capabilities=Capabilities())
     at = await serve(**conducting(without_tools), **settings(upstream))
     tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
-    assert await answering_arm(at, tools=[tool]) == "incumbent"
+    assert await answering_arm(at, tools=[tool]) == "baseline"
     assert await answering_arm(at) == "conductor"
 
 
@@ -285,7 +285,7 @@ async def test_a_retried_request_stays_on_its_arm_after_the_canary_ends(serve: S
     assert await answering_arm(at, **retry) == "conductor"
     await at.service.canaries.set_percent(at.service.experiments["assistant"], 0, "changed by a test")
     assert await answering_arm(at, **retry) == "conductor"
-    assert await answering_arm(at) == "incumbent"
+    assert await answering_arm(at) == "baseline"
 
 
 async def test_one_of_several_rollbacks_wins_and_none_undoes_a_later_change(url: str) -> None:
@@ -328,7 +328,7 @@ async def test_a_tool_call_turn_is_answered_even_if_the_canary_ends_in_between(
     if not continues:
         await at.service.canaries.set_percent(at.service.experiments["assistant"], 0, "changed by a test")
     raw = await at.openai().chat.completions.with_raw_response.create(**body)
-    assert raw.headers["x-conductor-side"] == ("conductor" if continues else "incumbent")
+    assert raw.headers["x-conductor-arm"] == ("conductor" if continues else "baseline")
     assert raw.parse().choices[0].message.content == ("It is 391." if continues else "It is 390.")
 
 

@@ -15,7 +15,7 @@ from rl_conductor.types import Completion, Message, Price, Usage
 from rl_conductor_server.app import service_app
 from rl_conductor_server.auth.key_secrets import hash_key
 from server.conftest import ONE_STEP, At, Serve, until
-from server.routes import QUESTION, pairs, route, upstream
+from server.experiments import QUESTION, experiment, pairs, upstream
 from server.upstream import Vendor
 
 __all__ = ["upstream"]
@@ -150,8 +150,8 @@ async def test_a_keys_budget_holds_beside_the_limits_of_the_request(serve: Serve
 async def test_a_route_shares_the_limits_whoever_answers_and_its_shadow_takes_none_of_them(
     serve: Serve, upstream: Vendor, percent: int, enough: int
 ) -> None:
-    routes = {"assistant": route(upstream, canary={"percent": percent})}
-    at = await serve(pool=pool_of(a="It is 391.", b="b"), routes=routes)
+    experiments = {"assistant": experiment(upstream, canary={"percent": percent})}
+    at = await serve(pool=pool_of(a="It is 391.", b="b"), experiments=experiments)
 
     async def answered(calls: int) -> Any:
         limits = {"conductor": {"limits": {"calls": calls}}}

@@ -15,9 +15,9 @@ from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.settings import Settings, read_settings
 
 SETTINGS = """
-[routes.{name}]
+[experiments.{name}]
 released = 2026-11-01
-incumbent = "openai:gpt-5"
+baseline = "openai:gpt-5"
 conductor = "{conductor}"
 {more}
 """
@@ -31,7 +31,7 @@ def read(folder: Path, name: str = "assistant", conductor: str = "conductor-mini
 
 def experiments(settings: Settings, **pool: Any) -> Experiments:
     discovered = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(**pool or {"a": "from a"}))
-    return Experiments(settings.routes, build_catalog(discovered, {}))
+    return Experiments(settings.experiments, build_catalog(discovered, {}))
 
 
 @pytest.fixture(autouse=True)
@@ -50,13 +50,13 @@ def test_an_experiment_without_shadow_and_canary_serves_its_baseline(tmp_path: P
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("percent = 5", "routes.assistant.percent: there is no such setting"),
+        ("percent = 5", "experiments.assistant.percent: there is no such setting"),
         ("shadow = { share = 0.1, usd = 1 }", "write judge, scorer or both"),
         ('shadow = { share = 0.1, judge = "openai:gpt-5" }', "a shadow needs a budget of its own"),
-        ('shadow = { share = 2, usd = 1, judge = "openai:gpt-5" }', "routes.assistant.shadow.share"),
-        ('shadow = { share = 0.1, usd = 1, scorer = "score" }', "routes.assistant.shadow.scorer"),
-        ("canary = { percent = 101 }", "routes.assistant.canary.percent"),
-        ("canary = { guards = { latency = 1 } }", "routes.assistant.canary.guards.latency"),
+        ('shadow = { share = 2, usd = 1, judge = "openai:gpt-5" }', "experiments.assistant.shadow.share"),
+        ('shadow = { share = 0.1, usd = 1, scorer = "score" }', "experiments.assistant.shadow.scorer"),
+        ("canary = { percent = 101 }", "experiments.assistant.canary.percent"),
+        ("canary = { guards = { latency = 1 } }", "experiments.assistant.canary.guards.latency"),
     ],
 )
 def test_invalid_settings_are_rejected_by_their_name(tmp_path: Path, more: str, message: str) -> None:
@@ -67,16 +67,16 @@ def test_invalid_settings_are_rejected_by_their_name(tmp_path: Path, more: str, 
 def test_an_unknown_conductor_or_a_name_in_use_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"routes.assistant.conductor='ultra' is not a model .* one of conductor-mini, ",
+        match=r"experiments.assistant.conductor='ultra' is not a model .* one of conductor-mini, ",
     ):
         experiments(read(tmp_path, conductor="ultra"))
-    with pytest.raises(ConfigError, match=r"routes.conductor-mini: a model of this server has this name"):
+    with pytest.raises(ConfigError, match=r"experiments.conductor-mini: a model of this server has this name"):
         experiments(read(tmp_path, name="conductor-mini"))
 
 
 def test_the_error_of_a_model_of_a_route_names_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(ConfigError, match=r"^routes\.assistant: .*OPENAI_API_KEY"):
+    with pytest.raises(ConfigError, match=r"^experiments\.assistant: .*OPENAI_API_KEY"):
         experiments(read(tmp_path))
 
 

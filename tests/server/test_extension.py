@@ -47,13 +47,13 @@ def test_a_request_can_not_relax_data_rules() -> None:
     assert [card.name for card in CARDS if held.denial_reason(card) is None] == ["a"]
 
 
-def side(planner: Card, *workers: Card) -> Conductor:
+def arm(planner: Card, *workers: Card) -> Conductor:
     pool = WorkerPool([Worker.of(card.name, ScriptedModel(""), card=card) for card in workers])
     return Conductor(Planner(model=ScriptedModel(""), card=planner), pool)
 
 
-HERE = side(Card(name="planner", tags={"house"}), *CARDS)
-ELSEWHERE = side(Card(name="planner", region="asia"), Card(name="old", tags={"slow"}))
+HERE = arm(Card(name="planner", tags={"house"}), *CARDS)
+ELSEWHERE = arm(Card(name="planner", region="asia"), Card(name="old", tags={"slow"}))
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ ELSEWHERE = side(Card(name="planner", region="asia"), Card(name="old", tags={"sl
         Policy(forbid=(Flow(reader="tag:house", source="region:asia"),)),
     ],
 )
-@pytest.mark.parametrize("sides", [(HERE, ELSEWHERE), (ELSEWHERE, HERE)])
-def test_a_selector_may_match_a_worker_of_either_side(asked: Policy, sides: tuple[Conductor, Conductor]) -> None:
-    check_selectors(asked, sides)
-    here = sides[0]
+@pytest.mark.parametrize("arms", [(HERE, ELSEWHERE), (ELSEWHERE, HERE)])
+def test_a_selector_may_match_a_worker_of_either_arm(asked: Policy, arms: tuple[Conductor, Conductor]) -> None:
+    check_selectors(asked, arms)
+    here = arms[0]
     held = merge_policies(Policy(), asked, here.pool.cards, planner=here.planner.card)
     held.check_selectors(here.pool.cards, planners=[here.planner.card])
 

@@ -168,9 +168,9 @@ async def test_a_guardrail_that_fails_is_an_error_of_the_server(serve: Serve) ->
 
 
 async def test_both_arms_of_an_experiment_have_the_guardrails(serve: Serve) -> None:
-    route = {"released": "2026-11-22", "incumbent": "embedded:smollm2-135m", "conductor": "conductor-mini"}
+    entry = {"released": "2026-11-22", "baseline": "embedded:smollm2-135m", "conductor": "conductor-mini"}
     guard = Hide()
-    at = await serve(guardrails=(guard,), routes={"house": route})
+    at = await serve(guardrails=(guard,), experiments={"house": entry})
     experiment = at.service.experiments["house"]
     arms = (experiment.baseline, experiment.conductor)
     assert [arm.conductor.config.guardrails for arm in arms] == [(guard,), (guard,)]

@@ -66,7 +66,7 @@ async def test_an_administrator_signs_in_and_out(serve: Serve, provider: Provide
     text = (await at.http.get(f"/runs/{run}")).text
     assert "Say something." in text
     assert "ann@example.com" in text
-    for path in ("/spending", "/routes", "/sessions"):
+    for path in ("/spending", "/experiments", "/sessions"):
         assert (await at.http.get(path)).status_code == 200
     stolen = dict(at.http.cookies)
     await at.http.post("/sign-out", data={"": ""}, headers=OURS)
@@ -119,7 +119,7 @@ async def test_a_reader_sees_the_runs_of_one_key_and_changes_nothing(serve: Serv
         assert (await at.http.get(path)).status_code == 404, path
     async with at.http.stream("GET", f"/feed?run={theirs}") as feed:
         assert "event: change" not in "".join([chunk async for chunk in feed.aiter_text()])
-    for path in ("/routes", "/spending"):
+    for path in ("/experiments", "/spending"):
         assert (await at.http.get(path)).status_code == 403, path
     fields = {"round": "0", "step": "0", "worker": "a", "subtask": "x", "thumb": "up"}
     for path in (f"/runs/{mine}/replay", f"/runs/{mine}/feedback"):

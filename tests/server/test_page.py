@@ -91,7 +91,7 @@ def test_the_stages_of_adopting_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -
     (text,) = [text for kind, text in blocks("adopting.md") if kind == "toml"]
     settings = Settings.model_validate(tomllib.loads(text))
     found = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(a="from a"))
-    route = Experiments(settings.routes, build_catalog(found, settings.profiles))["assistant"]
-    assert route.judge is not None
-    names = [one.conductor.planner.model.name for one in (route.baseline, route.conductor, route.judge)]
+    experiment = Experiments(settings.experiments, build_catalog(found, settings.profiles))["assistant"]
+    assert experiment.judge is not None
+    names = [one.conductor.planner.model.name for one in (experiment.baseline, experiment.conductor, experiment.judge)]
     assert names == ["openai:gpt-5", "scripted:scripted", "anthropic:claude-sonnet-5-5"]

@@ -69,7 +69,7 @@ async def every_page(at: At) -> list[str]:
     label: Any = {"metadata": {"session_id": SESSION}, "user": "ann"}
     run, other = await ask(at, model="conductor-ultra", **label), await ask(at, "Again?", **label)
     await at.http.post(f"/v1/runs/{run}/feedback", json={"score": 1, "comment": "x" * 300})
-    shown = ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/routes", "/spending", "/sessions"]
+    shown = ["/", f"/runs/{run}", f"/runs/{run}/beside/{other}", "/experiments", "/spending", "/sessions"]
     return [*shown, f"/sessions/turns?key=local&session={SESSION}", "/runs/none", "/sign-in"]
 
 

@@ -56,12 +56,12 @@ class Metrics:
         self._canary = Gauge(
             "conductor_canary_percent",
             "Percentage of an experiment's requests that the conductor answers.",
-            ["route"],
+            ["experiment"],
             registry=registry,
             multiprocess_mode="mostrecent",
         )
-        self._rollbacks = counter("conductor_canary_rollbacks", "Canaries that a guard rolled back.", ["route"])
-        self._comparisons = counter("conductor_shadows", "Answers sampled for comparison.", ["route", "outcome"])
+        self._rollbacks = counter("conductor_canary_rollbacks", "Canaries that a guard rolled back.", ["experiment"])
+        self._comparisons = counter("conductor_shadows", "Answers sampled for comparison.", ["experiment", "outcome"])
         self._cache_hits = counter("conductor_cache_hits", "Answers from the response cache.", ["model"])
         self._cache_saved = counter("conductor_cache_saved_usd", "US dollars that these had cost.", ["model"])
         self._batch_items = counter("conductor_batch_items", "Requests of batches that have ended.", ["outcome"])

@@ -61,7 +61,7 @@ class Service:
             ConfigError: the store can't be opened, an experiment or a key names an unknown model, or a key has a
                 reserved name.
         """
-        experiments = Experiments(settings.routes, catalog)
+        experiments = Experiments(settings.experiments, catalog)
         check_names(settings)
         experiments.catalog.check_keys(settings.keys)
         metrics = Metrics()

@@ -30,7 +30,7 @@ SIGN_IN_SECONDS = 600
 """Time to sign in at an OpenID Connect provider."""
 NAME_FORM = "a name of up to {} letters, digits, '_', '.' and '-', the first of them a letter or a digit"
 EntryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description=NAME_FORM.format(64))]
-RouteName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$", description=NAME_FORM.format(48))]
+ExperimentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$", description=NAME_FORM.format(48))]
 
 
 def _check_hash(text: str) -> str:
@@ -124,10 +124,10 @@ class ProfileEntry(_Entry):
 
 
 class ShadowEntry(BudgetEntry):
-    """Runs of a route's other side on the same requests, for comparison: `[routes.NAME.shadow]`."""
+    """Runs of an experiment's other arm on the same requests, for comparison: `[experiments.NAME.shadow]`."""
 
     share: float = Field(gt=0, le=1)
-    """The fraction of the route's answers that are compared."""
+    """The fraction of the experiment's answers that are compared."""
     judge: ModelEntry | None = None
     """The model that judges which of two answers is better."""
     scorer: str | None = Field(
@@ -152,7 +152,7 @@ class Guards(Value):
     errors: float | None = Field(default=0.05, ge=0, le=1)
     """Maximum fraction of failed runs."""
     losses: float | None = Field(default=0.5, ge=0, le=1)
-    """Maximum fraction of judged answers that are worse than the incumbent's."""
+    """Maximum fraction of judged answers that are worse than the baseline's."""
     p95_seconds: float | None = Field(default=None, gt=0)
     """Maximum 95th percentile of run times, in seconds."""
     usd: float | None = Field(default=None, gt=0)
@@ -164,18 +164,18 @@ class Guards(Value):
 
 
 class CanaryEntry(_Entry):
-    """The part of a route's requests that the conductor answers: `[routes.NAME.canary]`."""
+    """The part of an experiment's requests that the conductor answers: `[experiments.NAME.canary]`."""
 
     percent: float = Field(default=0.0, ge=0, le=100)
     guards: Guards = Guards()
 
 
-class RouteEntry(_Entry):
-    """A model that may be replaced by a conductor, step by step, under the same name: `[routes.NAME]`."""
+class ExperimentEntry(_Entry):
+    """A model that may be replaced by a conductor, step by step, under the same name: `[experiments.NAME]`."""
 
     released: date = Field(examples=["a date, such as released = 2026-01-31"])
     """Part of its pinned name. Change it whenever you change the rest; the comparison then starts again."""
-    incumbent: ModelEntry = Field(examples=['a model, such as incumbent = "openai:gpt-6-sol"'])
+    baseline: ModelEntry = Field(examples=['a model, such as baseline = "openai:gpt-6-sol"'])
     """The model that answers today."""
     conductor: str = Field(examples=['a model of this server, such as conductor = "conductor-mini"'])
     """The model that may replace it: a built-in one, such as `conductor-mini`, or a profile."""
@@ -341,7 +341,7 @@ class Settings(_Entry):
     guardrails: tuple[GuardrailEntry, ...] = ()
     """Guardrails of all models, after those of the pool file."""
     profiles: dict[EntryName, ProfileEntry] = Field(default_factory=dict)
-    routes: dict[RouteName, RouteEntry] = Field(default_factory=dict)
+    experiments: dict[ExperimentName, ExperimentEntry] = Field(default_factory=dict)
     keys: dict[EntryName, KeyEntry] = Field(default_factory=dict)
     admin_sha256: Sha256 | None = None
     """SHA-256 of the administrator's key; without any administrator, `/admin` is disabled."""

@@ -16,7 +16,7 @@ ADD_ONS = {
     "show": SERVER,
     "audit": SERVER,
     "keys": SERVER,
-    "routes": SERVER,
+    "experiments": SERVER,
     "audit-spend": SERVER,
     "bench": TRAINING,
     "calibrate": TRAINING,

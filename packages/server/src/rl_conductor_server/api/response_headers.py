@@ -27,5 +27,5 @@ def http_headers(runs: Sequence[RunHandle], parsed: ParsedRequest, arm: Arm | No
     if parsed.state is not None and parsed.state.is_truncated:
         headers["x-conductor-truncated"] = "true"
     if arm:
-        headers["x-conductor-side"] = arm
+        headers["x-conductor-arm"] = arm
     return headers

@@ -165,7 +165,7 @@ def _warn_of_unknown_prices(name: str, terms: KeyTerms, config: Path | None) -> 
     # Some pools can be built only where the server is, as with vendors' keys in its environment.
     with suppress(ConfigError):
         catalog = build_catalog(discover_pool(settings), settings.profiles)
-        for warning in Experiments(settings.routes, catalog).catalog.price_warnings({name: terms}):
+        for warning in Experiments(settings.experiments, catalog).catalog.price_warnings({name: terms}):
             console.note(console.stderr(), f"warning: {warning}", style="yellow")
 
 

@@ -1,4 +1,4 @@
-"""`/admin`: runs and routes, for the administrators."""
+"""`/admin`: runs and experiments, for the administrators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/admin", dependencies=ADMIN_ONLY)
 
 
 class CanaryBody(Body):
-    """The body of `PUT /admin/routes/NAME/canary`."""
+    """The body of `PUT /admin/experiments/NAME/canary`."""
 
     percent: float = Field(ge=0, le=100)
 
@@ -49,20 +49,20 @@ async def get_run(run: RunId, service: ServiceDependency) -> Response:
     return await run_response(service, run)
 
 
-@router.get("/routes")
-async def list_routes(service: ServiceDependency) -> dict[str, Any]:
-    """Lists all routes with their canaries and results."""
+@router.get("/experiments")
+async def list_experiments(service: ServiceDependency) -> dict[str, Any]:
+    """Lists all experiments with their canaries and results."""
     data = [
-        {"object": "route", "name": experiment.name, **result.model_dump(mode="json")}
+        {"object": "experiment", "name": experiment.name, **result.model_dump(mode="json")}
         for experiment in service.experiments.values()
         for result in await load_results(service.store, experiment.pinned)
     ]
     return {"object": "list", "data": data}
 
 
-@router.put("/routes/{name}/canary", openapi_extra=json_body(CanaryBody))
+@router.put("/experiments/{name}/canary", openapi_extra=json_body(CanaryBody))
 async def set_canary(name: str, http: Request, service: ServiceDependency) -> dict[str, Any]:
-    """Sets the percentage of a route's requests that the conductor answers."""
+    """Sets the percentage of an experiment's requests that the conductor answers."""
     experiment = service.experiments.find(name)
     body = await read_as(CanaryBody, http, service)
     canary = await service.canaries.set_percent(experiment, body.percent, "set by the administrator")

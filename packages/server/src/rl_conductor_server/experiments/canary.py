@@ -40,7 +40,7 @@ class CanaryController:
         if not self._experiments:
             return
         for canary in await self._store.list_canaries():
-            if canary.route in self._experiments:
+            if canary.experiment in self._experiments:
                 self._update(await self._check_guards(canary) if canary.percent else canary)
 
     async def set_percent(self, experiment: Experiment, percent: float, reason: str) -> Canary:
@@ -58,34 +58,34 @@ class CanaryController:
         """Chooses the arm that answers; a request that the conductor's policy rejects goes to the baseline."""
         percent = self._canaries[experiment.pinned].percent
         if not percent or sample_percentile(experiment.name, sample_unit(account, parsed)) >= percent:
-            return "incumbent"
+            return "baseline"
         try:
             experiment.conductor.conductor.check(parsed.request)
         except PolicyError:
-            return "incumbent"
+            return "baseline"
         return "conductor"
 
     async def _check_guards(self, canary: Canary) -> Canary:
-        experiment = self._experiments[canary.route]
+        experiment = self._experiments[canary.experiment]
         guards = experiment.entry.canary.guards
         answers = await self._store.list_canary_answers(canary, limit=guards.window)
-        pairs = await self._store.list_pairs(canary.route, since=canary.since, limit=guards.window)
+        pairs = await self._store.list_pairs(canary.experiment, since=canary.since, limit=guards.window)
         reason = find_tripped_guard(guards, answers, [pair.verdict for pair in pairs])
         if reason is None:
             return canary
         rolled_back = await self._store.roll_back_canary(canary, f"rolled back: {reason}")
         if rolled_back is None:  # another process changed it first: the next refresh reads that change
             return canary
-        log.error("the canary of %s was rolled back from %g %%: %s", canary.route, canary.percent, reason)
+        log.error("the canary of %s was rolled back from %g %%: %s", canary.experiment, canary.percent, reason)
         self._metrics.count_rollback(experiment.name)
         return rolled_back
 
     def _update(self, canary: Canary) -> None:
-        current = self._canaries.get(canary.route)
+        current = self._canaries.get(canary.experiment)
         if current is not None and canary.since < current.since:  # it was read before the latest change
             return
-        self._canaries[canary.route] = canary
-        self._metrics.set_canary(self._experiments[canary.route].name, canary.percent)
+        self._canaries[canary.experiment] = canary
+        self._metrics.set_canary(self._experiments[canary.experiment].name, canary.percent)
 
 
 def sample_percentile(experiment: str, unit: str) -> float:

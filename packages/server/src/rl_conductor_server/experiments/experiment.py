@@ -1,7 +1,4 @@
-"""Experiments: a name behind which two arms can answer, the baseline and a conductor that may replace it.
-
-The settings call an experiment a route and the baseline its incumbent.
-"""
+"""Experiments: a name behind which two arms can answer, the baseline and a conductor that may replace it."""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.catalog import ModelCatalog, ServedModel, naming_table
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.experiments.judge import load_scorer
-from rl_conductor_server.settings import RouteEntry
+from rl_conductor_server.settings import ExperimentEntry
 from rl_conductor_server.store import Arm
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table `[routes.NAME]` of the settings, with its models."""
+    """A table `[experiments.NAME]` of the settings, with its models."""
 
-    entry: RouteEntry
+    entry: ExperimentEntry
     baseline: ServedModel
     conductor: ServedModel
     judge: ServedModel | None
@@ -48,13 +45,13 @@ class Experiment:
     @cached_property
     def arms(self) -> Mapping[Arm, ServedModel]:
         """The model of each arm."""
-        return {"incumbent": self.baseline, "conductor": self.conductor}
+        return {"baseline": self.baseline, "conductor": self.conductor}
 
 
 class Experiments(Mapping[str, Experiment]):
     """All experiments of the server by name."""
 
-    def __init__(self, entries: Mapping[str, RouteEntry], catalog: ModelCatalog) -> None:
+    def __init__(self, entries: Mapping[str, ExperimentEntry], catalog: ModelCatalog) -> None:
         """Builds the experiments of the settings over the models of the catalog.
 
         Raises:
@@ -81,7 +78,7 @@ class Experiments(Mapping[str, Experiment]):
         """
         if name not in self._experiments:
             names = ", ".join(self._experiments) or "none"
-            raise ApiError(f"no route {name!r}; the routes are: {names}", status=404, code="route_not_found")
+            raise ApiError(f"no experiment {name!r}; there are: {names}", status=404, code="experiment_not_found")
         return self._experiments[name]
 
     def select_model(self, arm: Arm | None, model: ServedModel) -> ServedModel:
@@ -95,18 +92,18 @@ class Experiments(Mapping[str, Experiment]):
         await close_all([*judges, self.catalog])
 
 
-def _build_experiment(name: str, entry: RouteEntry, catalog: ModelCatalog) -> Experiment:
+def _build_experiment(name: str, entry: ExperimentEntry, catalog: ModelCatalog) -> Experiment:
     models = {model.name: model for model in catalog}
     if name in models:
-        raise ConfigError(f"routes.{name}: a model of this server has this name; choose another")
+        raise ConfigError(f"experiments.{name}: a model of this server has this name; choose another")
     if entry.conductor not in models:
         raise ConfigError(
-            f"routes.{name}.conductor={entry.conductor!r} is not a model of this server; "
+            f"experiments.{name}.conductor={entry.conductor!r} is not a model of this server; "
             f"write one of {', '.join(models)}"
         )
     shadow = entry.shadow
     guardrails = models[entry.conductor].conductor.config.guardrails
-    baseline = _single_model(name, "incumbent", entry.incumbent, entry.released, guardrails)
+    baseline = _single_model(name, "baseline", entry.baseline, entry.released, guardrails)
     # The judge gets no prompt that a worker would not get. What it reads has passed the other stages already.
     prompt_guardrails = [_at_prompts(guardrail) for guardrail in guardrails if "prompt" in guardrail.stages]
     judge = None
@@ -137,8 +134,8 @@ def _check_prices(experiment: Experiment) -> None:
     for served in filter(None, (experiment.baseline, experiment.judge)):  # the first has the models of both arms
         if served.unpriced:
             raise ConfigError(
-                f"routes.{experiment.name}.shadow.usd can't be enforced because the price of {served.unpriced[0]} is "
-                "unknown; set its price, or write tokens instead of usd"
+                f"experiments.{experiment.name}.shadow.usd can't be enforced because the price of {served.unpriced[0]} "
+                "is unknown; set its price, or write tokens instead of usd"
             )
 
 
@@ -146,7 +143,7 @@ def _single_model(
     name: str, arm: Arm | None, entry: WorkerEntry, released: date, guardrails: Sequence[Guardrail] = ()
 ) -> ServedModel:
     """Serves a model as it is: a pool of one worker and plans of one step need no planner."""
-    with naming_table(f"routes.{name}"):
+    with naming_table(f"experiments.{name}"):
         pool = WorkerPool(PoolFile(workers={arm or "judge": entry}).build())
         (worker,) = pool.values()
         conductor = Conductor(worker.model, pool, limits=Limits(steps=1, rounds=1), guardrails=guardrails, name=name)

@@ -76,7 +76,7 @@ async def compare_answers(answers: AnswerPair, *, judge: AskJudge | None, scorer
     """
     conductor, baseline = answers.conductor, answers.baseline
     if conductor is None or baseline is None:
-        missing = [name for name, answer in (("conductor", conductor), ("incumbent", baseline)) if answer is None]
+        missing = [name for name, answer in (("conductor", conductor), ("baseline", baseline)) if answer is None]
         verdict: PairVerdict = "tie" if len(missing) == 2 else "loss" if conductor is None else "win"
         return Judgement(verdict=verdict, reason=f"no answer from the {' or the '.join(missing)}")
     if message_text(conductor) == message_text(baseline):
@@ -153,7 +153,7 @@ async def _compare_scores(request: Request, conductor: Message, baseline: Messag
     except Exception as error:  # the user's own code may raise anything
         raise NoVerdictError(f"the scorer failed: {type(error).__name__}: {error}") from error
     verdict: PairVerdict = "tie" if ours.value == theirs.value else "win" if ours.value > theirs.value else "loss"
-    reason = f"the scorer gave the conductor {ours.value:g} and the incumbent {theirs.value:g}: {ours.explanation}"
+    reason = f"the scorer gave the conductor {ours.value:g} and the baseline {theirs.value:g}: {ours.explanation}"
     return Judgement(verdict=verdict, reason=reason[:MAX_REASON_CHARS])
 
 

@@ -19,7 +19,7 @@ MAX_PAIRS = 10_000
 class ArmComparison(Value):
     """A quantity measured on both arms."""
 
-    incumbent: Distribution
+    baseline: Distribution
     conductor: Distribution
     more: Interval | None
     """Mean of the conductor's value minus the baseline's; `None` for fewer than two pairs."""
@@ -32,7 +32,7 @@ class ArmComparison(Value):
             return None
         baseline, conductor = zip(*values, strict=True)
         difference = mean_interval([of_conductor - of_baseline for of_baseline, of_conductor in values])
-        return cls(incumbent=Distribution.of(baseline), conductor=Distribution.of(conductor), more=difference)
+        return cls(baseline=Distribution.of(baseline), conductor=Distribution.of(conductor), more=difference)
 
 
 class ExperimentResult(Value):
@@ -61,8 +61,8 @@ async def load_results(store: Store, name: str | None = None) -> list[Experiment
     return [
         _summarize(
             canary,
-            await experiments.list_pairs(canary.route, limit=MAX_PAIRS),
-            await experiments.comparison_usage(canary.route),
+            await experiments.list_pairs(canary.experiment, limit=MAX_PAIRS),
+            await experiments.comparison_usage(canary.experiment),
         )
         for canary in await experiments.list_canaries(name)
     ]
@@ -71,7 +71,7 @@ async def load_results(store: Store, name: str | None = None) -> list[Experiment
 def _summarize(canary: Canary, pairs: Sequence[Pair], usage: Usage) -> ExperimentResult:
     verdicts = [pair.verdict for pair in pairs]
     wins, ties, losses = (verdicts.count(verdict) for verdict in ("win", "tie", "loss"))
-    priced = [pair for pair in pairs if pair.incumbent_cost is not None and pair.conductor_cost is not None]
+    priced = [pair for pair in pairs if pair.baseline_cost is not None and pair.conductor_cost is not None]
     return ExperimentResult(
         canary=canary,
         usage=usage,
@@ -81,8 +81,8 @@ def _summarize(canary: Canary, pairs: Sequence[Pair], usage: Usage) -> Experimen
         losses=wilson_interval(losses, len(pairs)),
         as_good=wilson_interval(wins + ties, len(pairs)),
         decided=wilson_interval(wins, wins + losses),
-        seconds=ArmComparison.from_pairs((pair.incumbent_seconds, pair.conductor_seconds) for pair in pairs),
+        seconds=ArmComparison.from_pairs((pair.baseline_seconds, pair.conductor_seconds) for pair in pairs),
         dollars=ArmComparison.from_pairs(
-            (float(pair.incumbent_cost or 0), float(pair.conductor_cost or 0)) for pair in priced
+            (float(pair.baseline_cost or 0), float(pair.conductor_cost or 0)) for pair in priced
         ),
     )

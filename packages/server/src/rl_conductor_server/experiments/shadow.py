@@ -115,13 +115,13 @@ class ShadowRunner:
 
     async def _compare(self, answer: UserAnswer) -> Pair:
         experiment, request = self._experiment, answer.request
-        user_arm: Arm = request.model.arm or "incumbent"
-        shadow_arm: Arm = "conductor" if user_arm == "incumbent" else "incumbent"
+        user_arm: Arm = request.model.arm or "baseline"
+        shadow_arm: Arm = "conductor" if user_arm == "baseline" else "baseline"
         changes = {"choices": 1, "state": None, "labels": {SHADOW_OF_LABEL: answer.trace.id}}
         parsed = request.parsed.model_copy(update=changes)
         shadow = await self._run(experiment.arms[shadow_arm], SHADOW, parsed)
         traces = {user_arm: answer.trace, shadow_arm: shadow}
-        baseline, conductor = traces["incumbent"], traces["conductor"]
+        baseline, conductor = traces["baseline"], traces["conductor"]
         judgement = await compare_answers(
             AnswerPair(answer.trace.request, baseline=_answer(baseline), conductor=_answer(conductor)),
             judge=self._make_judge(answer) if experiment.judge else None,
@@ -130,13 +130,13 @@ class ShadowRunner:
         pair = Pair(
             run=answer.trace.id,
             shadow=shadow.id,
-            route=experiment.pinned,
+            experiment=experiment.pinned,
             created=self._store.now(),
             answered=user_arm,
             verdict=judgement.verdict,
             reason=judgement.reason if request.parsed.keep else "",
-            incumbent_cost=_cost(baseline),
-            incumbent_seconds=baseline.seconds,
+            baseline_cost=_cost(baseline),
+            baseline_seconds=baseline.seconds,
             conductor_cost=_cost(conductor),
             conductor_seconds=conductor.seconds,
         )

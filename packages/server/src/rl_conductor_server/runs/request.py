@@ -84,7 +84,7 @@ class AdmittedRequest:
         changes: dict[str, object] = {}
         if sampling.seed is not None and self.choice:
             changes["seed"] = sampling.seed + self.choice
-        if self.model.arm == "incumbent" and self.parsed.effort:  # without orchestration, it is the model's own effort
+        if self.model.arm == "baseline" and self.parsed.effort:  # without orchestration, it is the model's own effort
             changes["effort"] = self.parsed.effort
         if not changes:
             return self.parsed.request
@@ -133,7 +133,7 @@ class AdmittedRequest:
             created=now,
             labels=self.parsed.labels,
             question=(UNCHECKED if self.is_checked else self.question) if self.parsed.keep else "",
-            side=self.model.arm,
+            arm=self.model.arm,
             cache_digest=self.cache_digest,
             session=self.parsed.session,
         )

@@ -23,8 +23,8 @@ INTERNAL_APIS = (*COMPARISON_APIS, REPLAY)
 """The `api` of runs that no client requested."""
 USER_LABELS = ("safety_identifier", "user", "user_id", "user_email")
 """Labels by which clients name their end user, the one that identifies them best first."""
-Arm = Literal["incumbent", "conductor"]
-"""The two arms of an experiment: `incumbent` is the baseline, the model in use before; `conductor` may replace it."""
+Arm = Literal["baseline", "conductor"]
+"""The two arms of an experiment: `baseline` is the model in use before; `conductor` may replace it."""
 PairVerdict = Literal["win", "tie", "loss"]
 """The result of the conductor's answer against the baseline's."""
 FeedbackFilter = Literal["positive", "negative", "none"]
@@ -60,7 +60,7 @@ class NewRun(Value):
     """The client's metadata."""
     question: Text = ""
     """Excerpt of the user's last message; empty when no content may be stored."""
-    side: Arm | None = None
+    arm: Arm | None = None
     """The arm that answers, if the model is an experiment."""
     cache_digest: str | None = None
     """SHA-256 of everything that affects the answer, in hex, if later requests may get it from the response cache."""
@@ -95,7 +95,7 @@ class RunRow(NewRun):
     @property
     def model_label(self) -> str:
         """The model, with the experiment's arm and the internal API, if any."""
-        parts = (self.model, self.side, self.api if self.api in INTERNAL_APIS else None)
+        parts = (self.model, self.arm, self.api if self.api in INTERNAL_APIS else None)
         return " · ".join(part for part in parts if part)
 
 
@@ -179,7 +179,7 @@ class Pair(Value):
     """Id of the run whose answer the user got."""
     shadow: str
     """Id of the run of the other arm."""
-    route: str
+    experiment: str
     """The experiment's pinned name."""
     created: float
     answered: Arm
@@ -187,9 +187,9 @@ class Pair(Value):
     verdict: PairVerdict
     reason: str = ""
     """Explains the verdict; empty when no content may be stored."""
-    incumbent_cost: Decimal | None
+    baseline_cost: Decimal | None
     """US dollars; `None` if the price of a call is unknown."""
-    incumbent_seconds: float
+    baseline_seconds: float
     conductor_cost: Decimal | None
     conductor_seconds: float
 
@@ -197,7 +197,7 @@ class Pair(Value):
 class Canary(Value):
     """The percentage of an experiment's requests that the conductor answers."""
 
-    route: str
+    experiment: str
     """The experiment's pinned name."""
     percent: float
     since: float

@@ -46,7 +46,7 @@ runs = Table(
     Column("error", Text),
     Column("question", Text, nullable=False, server_default=""),
     Column("answer", Text),
-    Column("side", String(16)),
+    Column("arm", String(16)),
     Column("session", String(128)),
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
     Column("charged_tokens", Count, nullable=False, server_default="0"),
@@ -60,7 +60,7 @@ runs = Table(
     Index("runs_by_key", "key", "created"),
     Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
     Index("runs_by_time", "created", "key", "model", *USAGE_COLUMNS),
-    Index("runs_by_side", "model", "side", "created"),
+    Index("runs_by_arm", "model", "arm", "created"),
     Index(
         "runs_by_cache_digest",
         "key",
@@ -97,23 +97,23 @@ pairs = Table(
     metadata,
     Column("run", String(32), primary_key=True),
     Column("shadow", String(32), nullable=False),
-    Column("route", String(128), nullable=False),
+    Column("experiment", String(128), nullable=False),
     Column("created", Float, nullable=False),
     Column("answered", String(16), nullable=False),
     Column("verdict", String(8), nullable=False),
     Column("reason", Text, nullable=False),
-    Column("incumbent_cost", Dollars),
-    Column("incumbent_seconds", Float, nullable=False),
+    Column("baseline_cost", Dollars),
+    Column("baseline_seconds", Float, nullable=False),
     Column("conductor_cost", Dollars),
     Column("conductor_seconds", Float, nullable=False),
-    Index("pairs_by_route", "route", "created"),
+    Index("pairs_by_experiment", "experiment", "created"),
 )
-"""Compared answers to one request of an experiment (`route`): the user got that of `run`, not that of `shadow`."""
+"""Compared answers to one request of an experiment: the user got that of `run`, not that of `shadow`."""
 
 canaries = Table(
     "canaries",
     metadata,
-    Column("route", String(128), primary_key=True),
+    Column("experiment", String(128), primary_key=True),
     Column("configured", Float, nullable=False),
     Column("percent", Float, nullable=False),
     Column("since", Float, nullable=False),

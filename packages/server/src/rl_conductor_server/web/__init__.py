@@ -1,1 +1,1 @@
-"""The web pages at `/`: runs, graphs, replays, routes and spending, for administrators."""
+"""The web pages at `/`: runs, graphs, replays, experiments and spending, for administrators."""

@@ -199,13 +199,13 @@ async def show_session(key: str, session: str, visitor: SignedIn) -> Response:
     )
 
 
-# ------------------------------------------------------------------------------------------- routes
+# -------------------------------------------------------------------------------------- experiments
 
 
-@router.get("/routes")
-async def show_routes(visitor: AdministratorPage) -> Response:
-    """Shows the experiment results and the canary of each route."""
-    return Page("routes.html", results=await load_results(visitor.service.store), visitor=visitor)
+@router.get("/experiments")
+async def show_experiments(visitor: AdministratorPage) -> Response:
+    """Shows the results and the canary of each experiment."""
+    return Page("experiments.html", results=await load_results(visitor.service.store), visitor=visitor)
 
 
 # ----------------------------------------------------------------------------------------- spending

@@ -196,7 +196,7 @@ def _erase_content(connection: Connection, run_ids: Sequence[str]) -> None:
 
 def _erase_comparison(connection: Connection, run: str) -> None:
     """Erases the content of the shadow run of an experiment's answer, of the judge's runs, and the judge's reason."""
-    arm, created = connection.execute(select(runs.c.side, runs.c.created).where(runs.c.id == run)).one()
+    arm, created = connection.execute(select(runs.c.arm, runs.c.created).where(runs.c.id == run)).one()
     if arm is None:
         return
     # The labels of these runs have the id of the run that they compare.

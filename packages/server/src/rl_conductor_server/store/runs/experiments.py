@@ -16,7 +16,7 @@ from rl_conductor_server.store.tables import USAGE_COLUMNS, canaries, pairs, run
 
 
 class ExperimentStore(StorePart):
-    """Pairs of answers, and canaries. The tables and columns call an experiment a route, as the settings do."""
+    """Pairs of answers, and canaries. Their column `experiment` has the pinned name."""
 
     # -------------------------------------------------------------------------------------------- pairs
 
@@ -46,7 +46,7 @@ class ExperimentStore(StorePart):
 
     async def list_canaries(self, name: str | None = None) -> Sequence[Canary]:
         """Lists the canary of each release of an experiment, by its name or pinned name, or of all."""
-        query = select(canaries).where(*_of_experiment(canaries, name)).order_by(canaries.c.route)
+        query = select(canaries).where(*_of_experiment(canaries, name)).order_by(canaries.c.experiment)
         return [
             Canary.model_validate({field: row[field] for field in Canary.model_fields})
             for row in await self._fetch(query)
@@ -55,7 +55,9 @@ class ExperimentStore(StorePart):
     async def list_canary_answers(self, canary: Canary, *, limit: int) -> Sequence[AnswerOutcome]:
         """Lists the newest answers that the conductor gave to users since the canary was last changed."""
         is_user_answer = and_(runs.c.status.in_(("done", "failed")), runs.c.api.not_in(INTERNAL_APIS))
-        is_of_canary = and_(runs.c.model == canary.route, runs.c.side == "conductor", runs.c.created >= canary.since)
+        is_of_canary = and_(
+            runs.c.model == canary.experiment, runs.c.arm == "conductor", runs.c.created >= canary.since
+        )
         query = (
             select(runs.c.status, runs.c.seconds, runs.c.cost, runs.c.unpriced_calls)
             .where(is_user_answer, is_of_canary)
@@ -82,8 +84,14 @@ class ExperimentStore(StorePart):
             "since": database_now(self._reader.dialect),
             "reason": "set by the settings file",
         }
-        insert = self._insert(canaries).values(route=pinned, **values).on_conflict_do_nothing(index_elements=["route"])
-        change = update(canaries).where(canaries.c.route == pinned, canaries.c.configured != percent).values(values)
+        insert = (
+            self._insert(canaries)
+            .values(experiment=pinned, **values)
+            .on_conflict_do_nothing(index_elements=["experiment"])
+        )
+        change = (
+            update(canaries).where(canaries.c.experiment == pinned, canaries.c.configured != percent).values(values)
+        )
 
         def write(connection: Connection) -> None:
             connection.execute(insert)
@@ -93,14 +101,14 @@ class ExperimentStore(StorePart):
 
     async def set_canary(self, pinned: str, percent: float, reason: str) -> Canary | None:
         """Changes the percentage; returns `None` if there is no such experiment."""
-        is_canary = canaries.c.route == pinned
+        is_canary = canaries.c.experiment == pinned
         return await self._write_queue.execute(
             lambda connection: _update_canary(connection, is_canary, percent, reason)
         )
 
     async def roll_back_canary(self, canary: Canary, reason: str) -> Canary | None:
         """Sets the percentage to 0; returns `None` if the canary was changed since it was read."""
-        is_unchanged = and_(canaries.c.route == canary.route, canaries.c.since == canary.since)
+        is_unchanged = and_(canaries.c.experiment == canary.experiment, canaries.c.since == canary.since)
         return await self._write_queue.execute(lambda connection: _update_canary(connection, is_unchanged, 0.0, reason))
 
     async def _fetch(self, query: Select[Any]) -> Sequence[RowMapping]:
@@ -118,4 +126,4 @@ def _update_canary(
 
 
 def _of_experiment(table: Table, name: str | None) -> Sequence[ColumnElement[bool]]:
-    return () if name is None else (is_release_of(table.c.route, name),)
+    return () if name is None else (is_release_of(table.c.experiment, name),)

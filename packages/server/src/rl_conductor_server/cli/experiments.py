@@ -1,4 +1,4 @@
-"""`routes`: prints the results of each experiment, called a route here and in the settings, and sets its canary."""
+"""`experiments`: prints the results of each experiment, and sets its canary."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from rl_conductor_server.experiments.spend_audit import Distribution
 from rl_conductor_server.store import Store
 
 
-def routes(
-    route: Annotated[
-        str | None, typer.Argument(metavar="ROUTE", help="Name of the route, with or without its release date.")
+def experiments(
+    experiment: Annotated[
+        str | None,
+        typer.Argument(metavar="EXPERIMENT", help="Name of the experiment, with or without its release date."),
     ] = None,
     *,
     canary: Annotated[
@@ -40,25 +41,25 @@ def routes(
     store: store_options.StoreOption = None,
     config: store_options.ConfigOption = None,
 ) -> None:
-    """Compare each route's conductor with its current model, and show or change its canary.
+    """Compare each experiment's conductor with its baseline, and show or change its canary.
 
     Intervals are 95 % confidence intervals. Servers apply a new percentage within a few seconds.
 
     \b
     Examples:
-      rl-conductor routes
-      rl-conductor routes assistant --config conductor.toml
-      rl-conductor routes assistant-2026-11-01 --canary 5
+      rl-conductor experiments
+      rl-conductor experiments assistant --config conductor.toml
+      rl-conductor experiments assistant-2026-11-01 --canary 5
     """
 
     async def load(opened: Store) -> list[ExperimentResult]:
-        results = await load_results(opened, route)
-        if route is not None and not results:
-            raise ConfigError(f"no route {route!r} in this store; 'rl-conductor routes' lists the routes")
+        results = await load_results(opened, experiment)
+        if experiment is not None and not results:
+            raise ConfigError(f"no experiment {experiment!r} in this store; 'rl-conductor experiments' lists them")
         if canary is None:
             return results
-        await _set_canary(opened, [result.canary.route for result in results], canary)
-        return await load_results(opened, route)
+        await _set_canary(opened, [result.canary.experiment for result in results], canary)
+        return await load_results(opened, experiment)
 
     results = store_options.with_store(store, config, load)
     if as_json:
@@ -67,12 +68,12 @@ def routes(
     for result in results:
         _print_result(result)
     if not results:
-        console.note(console.stderr(), "no routes in this store")
+        console.note(console.stderr(), "no experiments in this store")
 
 
 async def _set_canary(store: Store, releases: Sequence[str], percent: float) -> None:
     if len(releases) != 1:
-        raise ConfigError(f"--canary changes one route; name one of: {', '.join(releases)}")
+        raise ConfigError(f"--canary changes one experiment; name one of: {', '.join(releases)}")
     await store.experiments.set_canary(releases[0], percent, "set on the command line")
 
 
@@ -80,7 +81,7 @@ def _print_result(result: ExperimentResult) -> None:
     out = console.stdout()
     canary = result.canary
     since = f"{datetime.fromtimestamp(canary.since):%m-%d %H:%M}"
-    out.print(canary.route, style="bold")
+    out.print(canary.experiment, style="bold")
     out.print(console.one_line(f"canary at {canary.percent:g} % since {since}: {canary.reason}"))
     usage = f"{cost_in_words(result.usage)}, {tokens(result.usage)}"
     if result.pairs:
@@ -112,7 +113,7 @@ def _comparison_table(result: ExperimentResult) -> Table:
         ("dollars", result.dollars, _format_dollars),
     ):
         if comparison is not None:
-            table.add_row(f"{name}, incumbent", *_distribution_cells(comparison.incumbent, format_value))
+            table.add_row(f"{name}, baseline", *_distribution_cells(comparison.baseline, format_value))
             table.add_row(
                 f"{name}, conductor",
                 *_distribution_cells(comparison.conductor, format_value),

@@ -60,12 +60,12 @@ def at_vendor(upstream: Vendor, name: str, **options: Any) -> dict[str, Any]:
     } | options
 
 
-def route(upstream: Vendor, *, canary: dict[str, Any] | None = None, **shadow: Any) -> dict[str, Any]:
+def experiment(upstream: Vendor, *, canary: dict[str, Any] | None = None, **shadow: Any) -> dict[str, Any]:
     """Settings of an experiment that compares every answer."""
     judge = {name: value for name, value in at_vendor(upstream, "judge").items() if name != "sampling"}
     return {
         "released": "2026-11-01",
-        "incumbent": at_vendor(upstream, "old"),
+        "baseline": at_vendor(upstream, "old"),
         "conductor": "conductor-mini",
         "shadow": {"share": 1, "usd": "1", "judge": judge, "concurrency": 2} | shadow,
         "canary": canary or {},

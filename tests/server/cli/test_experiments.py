@@ -1,4 +1,4 @@
-"""`routes`: prints the results in a server's store and changes canaries there."""
+"""`experiments`: prints the results in a server's store and changes canaries there."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def pair(number: int, verdict: PairVerdict) -> Pair:
     return Pair(
         run=f"run-{number}",
         shadow=f"run-1{number}",
-        route="assistant-2026-11-01",
+        experiment="assistant-2026-11-01",
         created=1_790_000_000.0 + number,
-        answered="incumbent",
+        answered="baseline",
         verdict=verdict,
         reason="Because.",
-        incumbent_cost=Decimal("0.01"),
-        incumbent_seconds=1.0 + number / 10,
+        baseline_cost=Decimal("0.01"),
+        baseline_seconds=1.0 + number / 10,
         conductor_cost=Decimal("0.02") if number else None,
         conductor_seconds=2.0,
     )
@@ -37,7 +37,7 @@ def test_json_output_escapes_control_characters_of_the_store(cli: Cli, url: str)
         await store.experiments.configure_canary("assist\x9b2Jant-2026-11-01", 5)
 
     keep(url, write)
-    result = cli("routes", "--store", url, "--json").stdout
+    result = cli("experiments", "--store", url, "--json").stdout
     assert "\x9b" not in result
     assert "assist\\u009b2Jant" in result
 
@@ -57,7 +57,7 @@ def compared(url: str) -> str:
 
 
 def test_results_are_printed_with_their_intervals(cli: Cli, compared: str) -> None:
-    result = cli("routes", "assistant", "--store", compared)
+    result = cli("experiments", "assistant", "--store", compared)
     assert result.exit_code == 0
     lines = [" ".join(line.split()) for line in result.output.splitlines()]
     assert "assistant-2026-11-01" in lines
@@ -65,16 +65,16 @@ def test_results_are_printed_with_their_intervals(cli: Cli, compared: str) -> No
     assert "is better 60.0% 23.1% to 88.2%" in lines
     assert "is as good or better 80.0% 37.6% to 96.4%" in lines
     assert "is better, of 4 without ties 75.0% 30.1% to 95.4%" in lines
-    assert "seconds, incumbent 1.2 s 1.2 s 1.4 s" in lines
+    assert "seconds, baseline 1.2 s 1.2 s 1.4 s" in lines
     assert "seconds, conductor 2.0 s 2.0 s 2.0 s +0.80 s +0.66 s to +0.94 s" in lines
     assert "dollars, conductor $0.0200 $0.0200 $0.0200 +$0.0100 +$0.0100 to +$0.0100" in lines
     assert not [line for line in lines if line.startswith("other")]
 
 
 def test_all_routes_are_listed_and_json_has_all_fields(cli: Cli, compared: str) -> None:
-    assert "no pairs compared yet; $0, 0 tokens spent" in cli("routes", "--store", compared).output
-    results = json.loads(cli("routes", "--store", compared, "--json").stdout)
-    assert [(result["canary"]["route"], result["pairs"]) for result in results] == [
+    assert "no pairs compared yet; $0, 0 tokens spent" in cli("experiments", "--store", compared).output
+    results = json.loads(cli("experiments", "--store", compared, "--json").stdout)
+    assert [(result["canary"]["experiment"], result["pairs"]) for result in results] == [
         ("assistant-2026-11-01", 5),
         ("other-2026-11-01", 0),
     ]
@@ -82,17 +82,17 @@ def test_all_routes_are_listed_and_json_has_all_fields(cli: Cli, compared: str) 
 
 
 def test_the_canary_option_changes_the_percentage(cli: Cli, compared: str) -> None:
-    result = cli("routes", "assistant", "--canary", "20", "--store", compared)
+    result = cli("experiments", "assistant", "--canary", "20", "--store", compared)
     assert "canary at 20 % since" in result.output
     assert "set on the command line" in result.output
 
 
 def test_the_canary_option_needs_exactly_one_route(cli: Cli, compared: str) -> None:
-    many = cli("routes", "--canary", "20", "--store", compared)
+    many = cli("experiments", "--canary", "20", "--store", compared)
     assert (many.exit_code, "assistant-2026-11-01, other-2026-11-01" in many.stderr) == (2, True)
-    none = cli("routes", "nothing", "--canary", "20", "--store", compared)
-    assert (none.exit_code, "no route 'nothing'" in none.stderr) == (2, True)
-    assert cli("routes", "assistant", "--canary", "101", "--store", compared).exit_code == 2
+    none = cli("experiments", "nothing", "--canary", "20", "--store", compared)
+    assert (none.exit_code, "no experiment 'nothing'" in none.stderr) == (2, True)
+    assert cli("experiments", "assistant", "--canary", "101", "--store", compared).exit_code == 2
 
 
 def test_a_store_without_routes_is_reported(cli: Cli, url: str) -> None:
@@ -100,4 +100,4 @@ def test_a_store_without_routes_is_reported(cli: Cli, url: str) -> None:
         await store.ping()
 
     keep(url, nothing)
-    assert "no routes in this store" in cli("routes", "--store", url).stderr
+    assert "no experiments in this store" in cli("experiments", "--store", url).stderr
