@@ -83,6 +83,7 @@ def test_a_warm_start_without_a_right_plan_is_rejected(
             "it needs 2 workers, but curriculum.workers is 1",
         ),
         (plan("q", "right").model_copy(update={"reasoning": "Well.\nNow."}), {}, "reasoning has more than one line"),
+        (plan("q", "right"), {"plan": PlanSettings(context=900)}, "its prompt has .* but the context is 900"),
     ],
 )
 def test_a_demonstration_that_the_policy_can_not_write_is_rejected(

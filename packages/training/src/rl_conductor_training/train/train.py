@@ -49,6 +49,7 @@ try:
     )
     from rl_conductor_training.train.checkpoints import CheckpointCallback
     from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
+    from rl_conductor_training.train.prompt_lengths import check_prompts
     from rl_conductor_training.train.rewards.reward_fn import RewardFunction
     from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
     from rl_conductor_training.train.rollouts.rollout_fn import RolloutFunction
@@ -255,6 +256,7 @@ def _build_trainer(setup: TrainingSetup, run_dir: RunDir) -> ConductorTrainer:
     config = setup.config
     instances = setup.prompt_instances(config.grpo.steps * config.grpo.questions)
     loaded = _load_policy(config, run_dir)
+    check_prompts(setup, loaded)
     grammars = compile_round_grammars(loaded, instances[0], has_second_round=config.recursion is not None)
     trainer = ConductorTrainer(
         model=loaded.model,

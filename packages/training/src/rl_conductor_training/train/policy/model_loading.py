@@ -44,6 +44,12 @@ class LoadedModel:
         others = [] if declared is None else [declared] if isinstance(declared, int) else list(declared)
         return list(dict.fromkeys([self.tokenizer.eos_token_id, *others]))
 
+    @property
+    def context(self) -> int | None:
+        """Maximum tokens of prompt and plan together, if the model has one."""
+        context: int | None = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return context
+
     @cached_property
     def plan_tokenizer(self) -> PlanTokenizer:
         """Encodes prompts and decodes plans for this model."""

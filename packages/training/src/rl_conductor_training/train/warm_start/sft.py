@@ -30,6 +30,7 @@ from rl_conductor_training.train.policy.grammar_constraint import GrammarConstra
 from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
 from rl_conductor_training.train.prompt_instances import KEY_BYTES, PromptInstance, reasoning_prefix, sample_pool
+from rl_conductor_training.train.prompt_lengths import check_prompts
 from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
 from rl_conductor_training.train.run_dir import RunDir, WarmStartState, latest_complete_checkpoint
 from rl_conductor_training.train.setup import TrainingSetup
@@ -69,7 +70,7 @@ def run_warm_start(
         save_spending: called in every process once the demonstrations are saved, which are all that costs anything.
 
     Raises:
-        ConfigError: there is no plan with a right answer.
+        ConfigError: there is no plan with a right answer, or a prompt is too long.
         CapReachedError: a cap of the run is used up.
     """
     state_file = run_dir.warm_start / "warmth.json"
@@ -77,6 +78,7 @@ def run_warm_start(
         return read_value(state_file, WarmStartState)
     setup.progress.begin("loading the model")
     loaded = load_model(setup.config.model, dtype=setup.config.weight_dtype)
+    check_prompts(setup, loaded)
     demonstrations = _load_demonstrations(setup, settings, run_dir, loaded)
     save_spending()
     trainer = _build_trainer(setup, settings, run_dir, loaded, demonstrations)

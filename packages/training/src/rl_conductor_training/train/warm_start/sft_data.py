@@ -22,6 +22,7 @@ from rl_conductor_training.train.config import WarmStartSettings
 from rl_conductor_training.train.policy.model_loading import LoadedModel
 from rl_conductor_training.train.policy.sampling import generate
 from rl_conductor_training.train.prompt_instances import PromptInstance
+from rl_conductor_training.train.prompt_lengths import describe_overflow
 from rl_conductor_training.train.setup import TrainingSetup
 
 BATCH_SIZE = 16
@@ -63,25 +64,27 @@ def collect_demonstrations(
             " name a file with warm_start.plans"
         )
     for demonstration in demonstrations:
-        if problems := _find_problems(demonstration, setup):
+        if problems := _find_problems(demonstration, setup, loaded):
             raise ConfigError(
                 f"the warm start's plan for {demonstration.question!r:.80} does not fit: {'; '.join(problems)}"
             )
     return demonstrations
 
 
-def _find_problems(demonstration: Demonstration, setup: TrainingSetup) -> list[str]:
+def _find_problems(demonstration: Demonstration, setup: TrainingSetup, loaded: LoadedModel) -> list[str]:
     """Lists the reasons why the trained policy could not write this plan."""
     assert demonstration.workflow is not None  # only right plans are selected
     sample = Sample(id="", question=demonstration.question)
-    space = PromptInstance(sample, setup.pool, setup.config.plan).space
-    problems = list(space.violations(demonstration.workflow))
+    instance = PromptInstance(sample, setup.pool, setup.config.plan)
+    problems = list(instance.space.violations(demonstration.workflow))
     required = {step.worker for step in demonstration.workflow.steps}
     pool_size = setup.config.curriculum.workers or len(setup.pool)
     if len(required) > pool_size:
         problems.append(f"it needs {len(required)} workers, but curriculum.workers is {pool_size}")
     if "\n" in demonstration.reasoning:
         problems.append("its reasoning has more than one line")
+    if overflow := describe_overflow(setup, loaded, instance):
+        problems.append(overflow)
     return problems
 
 
