@@ -8,7 +8,8 @@ import pytest
 import toy_training
 from rl_conductor.errors import ConfigError
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
-from rl_conductor_training.train.config import CurriculumSettings, PlanSettings, WarmStartSettings
+from rl_conductor_training.tasks import TaskEntry
+from rl_conductor_training.train.config import CurriculumSettings, PlanSettings, ValidationSettings, WarmStartSettings
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
 from rl_conductor_training.train.setup import TrainingSetup
 from rl_conductor_training.train.warm_start.sft import Demonstrations, build_examples
@@ -98,6 +99,18 @@ def test_a_demonstration_that_the_policy_can_not_write_is_rejected(
     file.write_text(demonstration.model_dump_json(), encoding="utf-8")
     other = TrainingSetup(setup.config.model_copy(update=changed), setup.pool)
     with pytest.raises(ConfigError, match=f"plan for 'q' does not fit: .*{problem}"):
+        collect_demonstrations(other, WarmStartSettings(plans=file), loaded)
+
+
+def test_a_demonstration_for_a_validation_question_is_rejected(
+    setup: TrainingSetup, loaded: LoadedModel, tmp_path: Path
+) -> None:
+    file, questions = tmp_path / "plans.jsonl", tmp_path / "validation.jsonl"
+    file.write_text(plan("what is  5 * 7?", "right").model_dump_json(), encoding="utf-8")
+    questions.write_text('{"question": "What is 5 * 7?", "answer": "35"}\n', encoding="utf-8")
+    validation = ValidationSettings(task=TaskEntry(name=f"jsonl:{questions}"))
+    other = TrainingSetup(setup.config.model_copy(update={"validation": validation}), setup.pool)
+    with pytest.raises(ConfigError, match=r"1 plan for validation questions, such as 'what is  5 \* 7\?': remove"):
         collect_demonstrations(other, WarmStartSettings(plans=file), loaded)
 
 

@@ -9,6 +9,7 @@ import torch
 from pydantic import ConfigDict
 from transformers import GenerationConfig
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.errors import ConfigError
@@ -18,6 +19,7 @@ from rl_conductor.types import Value
 from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 from rl_conductor_training.spending import CapReachedError
+from rl_conductor_training.tasks.groups import shared_questions
 from rl_conductor_training.train.config import WarmStartSettings
 from rl_conductor_training.train.policy.model_loading import LoadedModel
 from rl_conductor_training.train.policy.sampling import generate
@@ -51,7 +53,7 @@ def collect_demonstrations(
     """Reads or samples the demonstrations of a warm start.
 
     Raises:
-        ConfigError: there is none, or one that the trained policy can't write.
+        ConfigError: there is none, one is for a validation question, or the trained policy can't write one.
         CapReachedError: a cap of the run is used up.
     """
     candidates = (
@@ -63,12 +65,23 @@ def collect_demonstrations(
             "the warm start has no plan with a right answer: raise warm_start.samples or warm_start.questions, or"
             " name a file with warm_start.plans"
         )
+    _check_validation_questions(demonstrations, setup)
     for demonstration in demonstrations:
         if problems := _find_problems(demonstration, setup, loaded):
             raise ConfigError(
                 f"the warm start's plan for {demonstration.question!r:.80} does not fit: {'; '.join(problems)}"
             )
     return demonstrations
+
+
+def _check_validation_questions(demonstrations: Sequence[Demonstration], setup: TrainingSetup) -> None:
+    """Checks that no validation question is learned from."""
+    validation = [instance.sample for instance in setup.validation_instances]
+    if shared := shared_questions((Sample(id="", question=each.question) for each in demonstrations), validation):
+        raise ConfigError(
+            f"warm_start.plans has {counted(len(shared), 'plan')} for validation questions, such as {shared[0]!r:.80}:"
+            " remove them, or choose another split or seed of validation.task"
+        )
 
 
 def _find_problems(demonstration: Demonstration, setup: TrainingSetup, loaded: LoadedModel) -> list[str]:
