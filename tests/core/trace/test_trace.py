@@ -94,6 +94,17 @@ async def test_the_results_of_all_rounds_are_told_in_order() -> None:
     assert [result.step.subtask for result in trace.results] == ["x", "y", "join"]
 
 
+async def test_a_round_without_usage_keeps_everything_else() -> None:
+    trace, _ = await traced()
+    (round_,) = trace.rounds
+    unpaid = round_.without_usage()
+
+    assert round_.calls
+    assert total(call.usage for call in unpaid.calls) == Usage()
+    assert [call.completion for call in unpaid.calls] == [call.completion for call in round_.calls]
+    assert (unpaid.workflow, unpaid.plan.text) == (round_.workflow, round_.plan.text)
+
+
 def test_a_plan_is_complete_once_it_has_a_workflow_or_a_text_or_the_planner_gave_up() -> None:
     records = [
         PlanRecord(source="planner"),

@@ -10,13 +10,11 @@ from rl_conductor.errors import (
 )
 from rl_conductor.trace.events import Listener
 from rl_conductor.trace.trace import (
-    Call,
     PlanRecord,
     Round,
-    StepResult,
     Trace,
 )
-from rl_conductor.types import Usage, Value
+from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import Workflow
@@ -80,18 +78,18 @@ def rounds_before(trace: Trace, change: StepChange) -> tuple[Round, ...]:
             f"the trace has no step {change.step} of round {change.round} that can be changed; both count from 0, and "
             "the round needs a plan and a result for every step"
         )
-    changed_round = trace.rounds[change.round]
+    changed_round = trace.rounds[change.round].without_usage()
     steps = [result.step for result in changed_round.results]
     update = {name: value for name in ("worker", "subtask") if (value := getattr(change, name)) is not None}
     steps[change.step] = steps[change.step].model_copy(update=update)
     workflow = Workflow(steps=tuple(steps))
     reused_results = tuple(
-        _without_usage(result)
+        result
         for result in changed_round.results
         if result.index != change.step and change.step not in workflow.sources[result.index] and result.status == "ok"
     )
     return (
-        *map(_round_without_usage, trace.rounds[: change.round]),
+        *(round_.without_usage() for round_ in trace.rounds[: change.round]),
         Round(plan=PlanRecord(source="given", workflow=workflow), results=reused_results),
     )
 
@@ -103,16 +101,3 @@ def is_changeable(trace: Trace, round_index: int) -> bool:
     plan, results = trace.rounds[round_index].plan, trace.rounds[round_index].results
     is_planned = plan.workflow is not None and plan.source != "continuation"
     return is_planned and not trace.was_cancelled and bool(results)
-
-
-def _round_without_usage(round_: Round) -> Round:
-    plan = round_.plan.model_copy(update={"calls": _calls_without_usage(round_.plan.calls)})
-    return round_.model_copy(update={"plan": plan, "results": tuple(map(_without_usage, round_.results))})
-
-
-def _without_usage(result: StepResult) -> StepResult:
-    return result.model_copy(update={"calls": _calls_without_usage(result.calls)})
-
-
-def _calls_without_usage(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-    return tuple(call.model_copy(update={"usage": Usage()}) for call in calls)

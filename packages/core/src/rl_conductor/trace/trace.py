@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from operator import not_
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -233,6 +233,12 @@ class Round(Value):
         """Every check of the round, those of the request first."""
         return (*self.plan.checks, *(check for result in self.results for check in result.checks))
 
+    def without_usage(self) -> Self:
+        """Returns the round with calls that used nothing, for a run that did not pay for them."""
+        results = tuple(result.model_copy(update={"calls": _without_usage(result.calls)}) for result in self.results)
+        plan = self.plan.model_copy(update={"calls": _without_usage(self.plan.calls)})
+        return self.model_copy(update={"plan": plan, "results": results})
+
 
 class Answer(Value):
     """The step that gave the answer."""
@@ -348,6 +354,10 @@ class Trace(Value):
         planned = sum(planning(call) for each in self.rounds for call in each.plan.calls if call.worker is None)
         rounds = ((each.workflow, each.results) for each in self.rounds)
         return planned + sum(plan.critical_path(tuple(map(step, results))) for plan, results in rounds if plan)
+
+
+def _without_usage(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    return tuple(call.model_copy(update={"usage": Usage()}) for call in calls)
 
 
 def _uncached_seconds(call: Call) -> float:
