@@ -43,6 +43,13 @@ def test_a_step_reads_only_earlier_steps(position: int) -> None:
         workflow(step(), step("bob", position))
 
 
+def test_each_step_of_a_chain_reads_all_earlier_ones() -> None:
+    chain = Workflow.chain(("ada", "Look."), ("bob", "Count."), ("cy", "Write."))
+
+    expected = (step("ada", subtask="Look."), step("bob", 0, subtask="Count."), step("cy", 0, 1, subtask="Write."))
+    assert chain.steps == expected
+
+
 @pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000"])
 def test_a_subtask_says_something(blank: str) -> None:
     with pytest.raises(ValidationError, match="step 1 has an empty subtask"):

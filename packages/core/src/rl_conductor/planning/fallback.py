@@ -45,5 +45,4 @@ def _simple_workflows(space: PlanSpace, pool: WorkerPool) -> Iterator[Workflow]:
 
 def _checked_by(check: str, workers: Sequence[str]) -> Workflow:
     """Builds the workflow in which each of `workers` answers after the ones before, and `check` has the last word."""
-    answers = [Step(subtask=ANSWER, worker=name, access=frozenset(range(index))) for index, name in enumerate(workers)]
-    return Workflow(steps=(*answers, Step(subtask=VERIFY, worker=check, access=frozenset(range(len(workers))))))
+    return Workflow.chain(*((name, ANSWER) for name in workers), (check, VERIFY))

@@ -59,6 +59,16 @@ class Workflow(Value):
                 raise ValueError(f"step {index + 1} has an empty subtask")
         return self
 
+    @classmethod
+    def chain(cls, *steps: tuple[str, str]) -> Self:
+        """Returns a workflow of pairs of worker and subtask, in which each step reads all earlier ones."""
+        return cls(
+            steps=tuple(
+                Step(subtask=subtask, worker=worker, access=frozenset(range(index)))
+                for index, (worker, subtask) in enumerate(steps)
+            )
+        )
+
     @cached_property
     def needed(self) -> frozenset[int]:
         """Positions of the steps that the answer can depend on; the others never have to run."""

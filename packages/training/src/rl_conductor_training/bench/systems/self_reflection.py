@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.planning.fallback import ANSWER, VERIFY
-from rl_conductor.workflow.workflow import Step, Workflow
+from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.bench.systems.single_model import select_best_worker
@@ -25,9 +25,7 @@ class SelfReflection(SystemEntry):
     async def build(self, name: str, context: BenchContext) -> list[System]:
         """Builds the workflow of one worker."""
         worker = self.worker or await select_best_worker(context)
-        steps = [Step(subtask=ANSWER, worker=worker)]
-        steps += [Step(subtask=VERIFY, worker=worker, access=frozenset(range(index))) for index in range(1, self.turns)]
-        plan = Workflow(steps=tuple(steps))
+        plan = Workflow.chain((worker, ANSWER), *[(worker, VERIFY)] * (self.turns - 1))
 
         async def answer(sample: Sample, repeat: int) -> Reply:
             return Reply.from_trace(await context.run(sample.question, repeat=repeat, workflow=plan))

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.workflow.workflow import Step, Workflow
+from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.results import SampleResult, require_any_answer
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
@@ -96,9 +96,4 @@ def workflow_system(name: str, workflow: Workflow, context: BenchContext) -> Sys
 
 def build_chain(roles: Sequence[Role]) -> Workflow:
     """Builds the workflow in which each role does a step and reads all earlier ones."""
-    return Workflow(
-        steps=tuple(
-            Step(subtask=role.subtask, worker=role.worker, access=frozenset(range(index)))
-            for index, role in enumerate(roles)
-        )
-    )
+    return Workflow.chain(*((role.worker, role.subtask) for role in roles))

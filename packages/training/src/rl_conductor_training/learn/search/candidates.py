@@ -92,21 +92,11 @@ def describe(workflow: Workflow) -> str:
     return " → ".join(parts) + ("" if is_general else " (own subtasks)")
 
 
-def _chain(*steps: tuple[str, str]) -> Workflow:
-    """Builds a chain of pairs of worker and subtask, in which each step reads all earlier ones."""
-    return Workflow(
-        steps=tuple(
-            Step(subtask=subtask, worker=worker, access=frozenset(range(index)))
-            for index, (worker, subtask) in enumerate(steps)
-        )
-    )
-
-
 def _general_chain(workers: Sequence[str]) -> Workflow:
     """Builds a chain with general subtasks; a worker that comes twice at the beginning finds things out both times."""
     first, *middle, last = workers
     steps = [(worker, SPECIALIST if worker == first else CALCULATE) for worker in middle]
-    return _chain((first, SPECIALIST), *steps, (last, WRITE))
+    return Workflow.chain((first, SPECIALIST), *steps, (last, WRITE))
 
 
 def _described_chains(chains: Sequence[Sequence[str]], descriptions: Mapping[str, str]) -> Iterator[Workflow]:
@@ -114,7 +104,7 @@ def _described_chains(chains: Sequence[Sequence[str]], descriptions: Mapping[str
     subtasks = {worker: _described_subtask(text) for worker, text in descriptions.items() if text.strip()}
     for workers in chains:
         if all(worker in subtasks for worker in workers):
-            yield _chain(*((worker, subtasks[worker]) for worker in workers))
+            yield Workflow.chain(*((worker, subtasks[worker]) for worker in workers))
 
 
 def _described_subtask(description: str) -> str:
@@ -144,7 +134,7 @@ def _in_turn(*sequences: Iterable[Workflow]) -> Iterator[Workflow]:
 def _checks(workers: Iterable[str]) -> Iterator[Workflow]:
     """Yields checks of an answer; that answer is the same step as the worker alone, so it costs nothing more."""
     for first, second in product(workers, repeat=2):
-        yield _chain((first, ANSWER), (second, VERIFY))
+        yield Workflow.chain((first, ANSWER), (second, VERIFY))
 
 
 def _joins(workers: Iterable[str]) -> Iterator[Workflow]:
