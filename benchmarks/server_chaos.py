@@ -79,10 +79,10 @@ model = "openai:planner"
 options = {{ base_url = "{vendor}" }}
 price = {{ input = "1", output = "2" }}
 {workers}
-[profiles.chaos]
+[models.chaos]
 released = 2026-11-21
 limits = {{ rounds = 1, steps = 3 }}
-[profiles.single]
+[models.single]
 released = 2026-11-21
 policy = {{ single = "a" }}
 [keys.chaos]

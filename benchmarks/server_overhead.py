@@ -45,16 +45,16 @@ sha256 = "{hashed}"
 model = "openai:planner"
 options = {{ base_url = "{vendor}" }}
 {workers}
-[profiles.one]
+[models.one]
 released = 2026-11-21
 policy = {{ single = "a" }}
-[profiles.streamed]
+[models.streamed]
 released = 2026-11-21
 policy = {{ single = "streamed" }}
-[profiles.burst]
+[models.burst]
 released = 2026-11-21
 policy = {{ single = "burst" }}
-[profiles.three]
+[models.three]
 released = 2026-11-21
 limits = {{ rounds = 1, steps = 3 }}
 policy = {{ deny = ["streamed", "burst"] }}

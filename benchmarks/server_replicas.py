@@ -63,7 +63,7 @@ model = "openai:a"
 options = {{ base_url = "{vendor}" }}
 price = {{ input = "1", output = "2" }}
 timeout = 2
-[profiles.single]
+[models.single]
 released = 2026-11-21
 policy = {{ single = "a" }}
 {keys}

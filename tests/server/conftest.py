@@ -72,7 +72,7 @@ async def served(
     found = DiscoveredPool(
         planner=Planner(model=planner), pool=pool, guardrails=guardrails, reasons=("a test needs it",)
     )
-    service = await Service.create(build_catalog(found, settings.profiles), settings)
+    service = await Service.create(build_catalog(found, settings.models), settings)
     with listening_socket(settings) as listener:
         url = "http://{}:{}".format(*listener.getsockname()[:2])
         async with AsyncExitStack() as clients, listening(http_server(service), listener) as server:

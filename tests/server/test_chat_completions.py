@@ -524,8 +524,8 @@ async def test_a_disconnect_cancels_the_call_to_the_worker(serve: Serve, stream:
 
 
 async def test_models_are_listed_by_alias_and_pinned_name(serve: Serve) -> None:
-    profiles = {"house": {"base": "mini", "released": "2026-01-02", "limits": {"usd": "0.5"}}}
-    at = await serve(profiles=profiles)
+    models = {"house": {"profile": "mini", "released": "2026-01-02", "limits": {"usd": "0.5"}}}
+    at = await serve(models=models)
     listed = [model.id async for model in at.openai().models.list()]
     assert listed == [
         "conductor-mini",

@@ -303,7 +303,7 @@ def test_periods_begin_at_midnight_and_on_the_first(per: str, start: str) -> Non
 
 async def test_an_error_lists_only_models_that_the_key_has_access_to(serve: Serve) -> None:
     keys = {"red": {"sha256": hash_key("key-of-red"), "models": ["conductor-mini"]}}
-    at = await serve(keys=keys, profiles={"of-another-customer": {"released": "2026-01-01"}})
+    at = await serve(keys=keys, models={"of-another-customer": {"released": "2026-01-01"}})
     client = at.openai("key-of-red")
     with pytest.raises(openai.NotFoundError, match=r"no model 'x'; available models: conductor-mini$") as caught:
         await client.models.retrieve("x")

@@ -74,7 +74,7 @@ def test_the_settings_are_settings_and_name_every_one() -> None:
         settings.intake,
         settings.batches,
         settings.keys["team-a"],
-        settings.profiles["house"],
+        settings.models["house"],
     ):
         missing = set(type(entry).model_fields) - entry.model_fields_set
         assert missing <= {"planner", "workers"}
@@ -91,7 +91,7 @@ def test_the_stages_of_adopting_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -
     (text,) = [text for kind, text in blocks("adopting.md") if kind == "toml"]
     settings = Settings.model_validate(tomllib.loads(text))
     found = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(a="from a"))
-    experiment = Experiments(settings.experiments, build_catalog(found, settings.profiles))["assistant"]
+    experiment = Experiments(settings.experiments, build_catalog(found, settings.models))["assistant"]
     assert experiment.judge is not None
     names = [one.conductor.planner.model.name for one in (experiment.baseline, experiment.conductor, experiment.judge)]
     assert names == ["openai:gpt-5", "scripted:scripted", "anthropic:claude-sonnet-5-5"]

@@ -76,7 +76,7 @@ async def test_a_restarted_server_neither_shows_nor_returns_the_reply_of_a_worke
     upstream: Vendor, tmp_path: Path
 ) -> None:
     config = settings_file(tmp_path, upstream, f"sqlite:///{tmp_path / 'runs.db'}")
-    house = "\n[profiles.house]\nreleased = 2026-01-01\nlimits = { rounds = 1 }\n"
+    house = "\n[models.house]\nreleased = 2026-01-01\nlimits = { rounds = 1 }\n"
     config.write_text(config.read_text() + house)
     seen: list[str] = []
 

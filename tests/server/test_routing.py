@@ -16,7 +16,7 @@ from rl_conductor.cli.main import app
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.planning.planner import Planner
 from rl_conductor_server.catalog import build_catalog
-from rl_conductor_server.settings import ProfileEntry, read_settings
+from rl_conductor_server.settings import ServedModelEntry, read_settings
 from server.conftest import TWO_STEPS, At, Serve
 
 SIMPLE = "What is the capital of France?"
@@ -24,11 +24,11 @@ SIMPLE = "What is the capital of France?"
 
 @pytest.fixture
 async def at(serve: Serve, tmp_path: Path) -> At:
-    """A server one of whose profiles has a router."""
+    """A server one of whose models has a router."""
     capital_router().write(tmp_path / "router.json")
     house = {"released": "2026-11-01", "router": str(tmp_path / "router.json")}
     pool = pool_of(a="from a", b="from b")
-    return await serve(pool, ScriptedModel([TWO_STEPS] * 9), profiles={"house": house})
+    return await serve(pool, ScriptedModel([TWO_STEPS] * 9), models={"house": house})
 
 
 async def ask(at: At, text: str, model: str = "house") -> tuple[str, dict[str, Any]]:
@@ -50,7 +50,7 @@ async def test_a_simple_request_is_one_call_and_the_reply_says_why(at: At) -> No
     assert decision["classifier"] == capital_router().sha256
 
 
-async def test_other_requests_and_profiles_are_planned(at: At) -> None:
+async def test_other_requests_and_models_are_planned(at: At) -> None:
     answer, told = await ask(at, "Write a parser.")
     assert (answer, told["source"]) == ("from b", "planner")
     assert told["routing"]["route"] == "conductor"
@@ -85,17 +85,17 @@ async def test_the_page_and_the_command_line_show_the_decision(at: At, tmp_path:
     assert "router: one call of a: right with probability 0.998, from 0.900" in said.stdout
 
 
-def test_a_profiles_router_lies_beside_its_settings_and_is_part_of_what_it_is(tmp_path: Path) -> None:
+def test_a_models_router_lies_beside_its_settings_and_is_part_of_what_it_is(tmp_path: Path) -> None:
     capital_router().write(tmp_path / "router.json")
     config = tmp_path / "conductor.toml"
-    config.write_text('[profiles.house]\nreleased = 2026-11-01\nrouter = "router.json"\n')
+    config.write_text('[models.house]\nreleased = 2026-11-01\nrouter = "router.json"\n')
     found = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(a="from a"))
 
-    house = build_catalog(found, read_settings(config).profiles).find("house")
-    plain = build_catalog(found, {"house": ProfileEntry(released=date(2026, 11, 1))}).find("house")
+    house = build_catalog(found, read_settings(config).models).find("house")
+    plain = build_catalog(found, {"house": ServedModelEntry(released=date(2026, 11, 1))}).find("house")
 
     assert house.conductor.config.router == capital_router()
     assert house.fingerprint != plain.fingerprint
     (tmp_path / "router.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"router\.json"):
-        build_catalog(found, read_settings(config).profiles)
+        build_catalog(found, read_settings(config).models)

@@ -13,7 +13,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.listen import is_loopback, listening_socket
-from rl_conductor_server.settings import ProfileEntry, Settings, read_settings
+from rl_conductor_server.settings import ServedModelEntry, Settings, read_settings
 
 HASH = "0" * 64
 
@@ -47,8 +47,8 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         usd = 20
         per = "day"
         models = ["conductor-mini"]
-        [profiles.house]
-        base = "mini"
+        [models.house]
+        profile = "mini"
         released = 2026-01-02
         limits = {{ usd = 0.5, steps = 4 }}
         policy = {{ deny = ["b"] }}
@@ -56,7 +56,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     )
     assert settings.pool == tmp_path / "pool.toml"
     assert settings.keys["red"].per == "day"
-    (house,) = [one for one in build_catalog(found(), settings.profiles) if one.name == "house"]
+    (house,) = [one for one in build_catalog(found(), settings.models) if one.name == "house"]
     assert house.pinned == "house-2026-01-02"
     assert (house.conductor.limits.steps, house.conductor.limits.rounds, house.conductor.limits.seconds) == (4, 1, 60)
     assert house.conductor.policy.deny == {"b"}
@@ -84,8 +84,8 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         (f"[keys.red]\nsha256 = '{HASH}'\nusd = 'ten'", "keys.red.usd: write a number$"),
         (f"[keys.red]\nsha256 = '{HASH}'\nusd = 0.1234567890123", "usd: write no more than 12 decimal places"),
         ("pool = 3", "pool: write a path as a string"),
-        ("[profiles.x]\nreleased = 2026", "released: write a date, such as released = 2026-01-31"),
-        ("[profiles.x]\nreleased = 'soon'", "released: write a date, such as released = 2026-01-31"),
+        ("[models.x]\nreleased = 2026", "released: write a date, such as released = 2026-01-31"),
+        ("[models.x]\nreleased = 'soon'", "released: write a date, such as released = 2026-01-31"),
         ("[experiments.x]", 'experiments.x.baseline: missing; write a model, such as baseline = "openai:gpt-6-sol"'),
         (
             "[experiments.x.shadow]\nscorer = 'exact'",
@@ -96,7 +96,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
             "[oidc]\npublic_url = 'https://a/b'",
             "oidc.public_url: write scheme://host without a path, such as public_url",
         ),
-        ("[profiles.x]\nbase = 'mini'", "profiles.x.released: missing; write a date, such as released = 2026-01-31"),
+        ("[models.x]\nprofile = 'mini'", "models.x.released: missing; write a date, such as released = 2026-01-31"),
         ("pool = 'p.toml'\n[workers.a]\nmodel = 'openai:x'", "both 'pool' and"),
         ("[planner]\nmodel = 'openai:x'", "no .workers. beside it"),
         ("port = ", "is not TOML"),
@@ -119,19 +119,19 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         read_settings(tmp_path / "none.toml")
 
 
-def test_a_profile_can_not_have_the_name_of_a_built_in_model() -> None:
+def test_a_model_can_not_have_the_name_of_a_built_in_model() -> None:
     with pytest.raises(ConfigError, match="conductor-mini: this name is taken"):
-        build_catalog(found(), {"conductor-mini": ProfileEntry.model_validate({"released": "2026-01-02"})})
+        build_catalog(found(), {"conductor-mini": ServedModelEntry.model_validate({"released": "2026-01-02"})})
 
 
-def test_the_error_of_a_profile_names_its_table() -> None:
-    entry = ProfileEntry.model_validate({"released": "2026-01-02", "policy": {"allow": ["nobody"]}})
-    with pytest.raises(ConfigError, match=r"^profiles\.house: .*nobody"):
+def test_the_error_of_a_model_names_its_table() -> None:
+    entry = ServedModelEntry.model_validate({"released": "2026-01-02", "policy": {"allow": ["nobody"]}})
+    with pytest.raises(ConfigError, match=r"^models\.house: .*nobody"):
         build_catalog(found(), {"house": entry})
 
 
-def test_limits_of_the_pool_apply_unless_a_profile_replaces_them() -> None:
-    entry = ProfileEntry.model_validate({"released": "2026-01-02", "limits": {"steps": 5}})
+def test_limits_of_the_pool_apply_unless_a_model_replaces_them() -> None:
+    entry = ServedModelEntry.model_validate({"released": "2026-01-02", "limits": {"steps": 5}})
     served = {one.name: one for one in build_catalog(found(limits=Limits(steps=3)), {"house": entry})}
     assert {name: one.conductor.limits.steps for name, one in served.items()} == {
         "conductor-mini": 2,

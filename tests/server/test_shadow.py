@@ -370,7 +370,7 @@ async def test_the_data_class_of_a_request_applies_to_the_judge(serve: Serve, up
     card = Card(name="a", tags=frozenset({"house"}))
     a = ScriptedModel("It is 391.", price=CENT)
     pool = WorkerPool([Worker.of("a", a, card=card, sampling=Sampling(max_tokens=1))])
-    at = await serve(pool, ScriptedModel([], price=CENT), profiles={"house": house}, experiments={"assistant": entry})
+    at = await serve(pool, ScriptedModel([], price=CENT), models={"house": house}, experiments={"assistant": entry})
     policy = {"data_class": "patients", "data_rules": {"patients": {"tags": ["house"]}}}
     await at.openai().chat.completions.create(**ASK, extra_body={"conductor": {"policy": policy}})
     await found_in_metrics(at, 'conductor_shadows_total{experiment="assistant",outcome="refused"} 1.0')

@@ -556,7 +556,7 @@ async def test_a_replay_needs_a_session(serve: Serve) -> None:
 # ---------------------------------------------------------------------------------------------- spending
 
 
-async def test_spending_adds_up_by_worker_profile_and_key(serve: Serve) -> None:
+async def test_spending_adds_up_by_worker_model_and_key(serve: Serve) -> None:
     workers = {name: ScriptedModel(f"from {name}", price=CENT) for name in "ab"}
     at = await serve(workers, TWO_STEPS)
     for _ in range(3):

@@ -86,7 +86,7 @@ def create_app(*conductors: Conductor, settings: Settings | None = None) -> Fast
     Args:
         conductors: the models; their names must differ. The application closes them when it stops.
         settings: the store, keys, administrators, limits, and guardrails besides those of the conductors; the pool,
-            profiles and experiments in them are not used.
+            models and experiments in them are not used.
 
     Raises:
         ConfigError: two conductors have one name, there is none, or a guardrail can't be created.

@@ -20,7 +20,7 @@ from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.pool.pool import close_all
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import KeyEntry, KeyLimits, ProfileEntry
+from rl_conductor_server.settings import KeyEntry, KeyLimits, ServedModelEntry
 from rl_conductor_server.store import Arm
 
 MAX_QUOTED_CHARS = 128
@@ -143,26 +143,26 @@ class ModelCatalog:
         await close_all(model.conductor for model in self)
 
 
-def build_catalog(pool: DiscoveredPool, profiles: dict[str, ProfileEntry]) -> ModelCatalog:
+def build_catalog(pool: DiscoveredPool, entries: Mapping[str, ServedModelEntry]) -> ModelCatalog:
     """Creates the built-in models and those of the settings over a pool.
 
     Raises:
-        ConfigError: a profile has the name of a built-in model, or its policy forbids every plan.
+        ConfigError: an entry has the name of a built-in model, or its policy forbids every plan.
     """
-    reserved = sorted(BUILT_IN.keys() & profiles.keys())
+    reserved = sorted(BUILT_IN.keys() & entries.keys())
     if reserved:
-        raise ConfigError(f"profiles.{reserved[0]}: this name is taken; choose another, such as {reserved[0]}-house")
+        raise ConfigError(f"models.{reserved[0]}: this name is taken; choose another, such as {reserved[0]}-house")
     built_in = [
         ServedModel(name, released, Conductor.from_discovered(pool, profile=profile, name=name))
         for name, (profile, released) in BUILT_IN.items()
     ]
-    return ModelCatalog(built_in + [_model_from_profile(name, entry, pool) for name, entry in profiles.items()])
+    return ModelCatalog(built_in + [_model_from_entry(name, entry, pool) for name, entry in entries.items()])
 
 
-def _model_from_profile(name: str, entry: ProfileEntry, pool: DiscoveredPool) -> ServedModel:
+def _model_from_entry(name: str, entry: ServedModelEntry, pool: DiscoveredPool) -> ServedModel:
     limits = {limit: getattr(entry.limits, limit) for limit in entry.limits.model_fields_set}
-    with naming_table(f"profiles.{name}"):
-        config = pool.with_profile(entry.base)
+    with naming_table(f"models.{name}"):
+        config = pool.with_profile(entry.profile)
         config = config.replaced(
             policy=entry.policy,
             limits=config.limits.model_copy(update=limits),

@@ -109,14 +109,14 @@ class AdminEntry(_Entry):
     """SHA-256 of the administrator's key, in hex."""
 
 
-class ProfileEntry(_Entry):
-    """A model that the server offers: `[profiles.NAME]`."""
+class ServedModelEntry(_Entry):
+    """A model that the server offers: `[models.NAME]`."""
 
-    base: ProfileName = "ultra"
+    profile: ProfileName = "ultra"
     released: date = Field(examples=["a date, such as released = 2026-01-31"])
     """Part of its pinned name. Change it whenever you change the rest."""
     limits: Limits = Limits()
-    """Limits that replace those of the base."""
+    """Limits that replace those of the profile."""
     policy: Policy | None = None
     """A policy that replaces the pool's own."""
     router: Path | None = None
@@ -178,7 +178,7 @@ class ExperimentEntry(_Entry):
     baseline: ModelEntry = Field(examples=['a model, such as baseline = "openai:gpt-6-sol"'])
     """The model that answers today."""
     conductor: str = Field(examples=['a model of this server, such as conductor = "conductor-mini"'])
-    """The model that may replace it: a built-in one, such as `conductor-mini`, or a profile."""
+    """The model that may replace it: a built-in one, such as `conductor-mini`, or one of `[models]`."""
     shadow: ShadowEntry | None = None
     canary: CanaryEntry = CanaryEntry()
 
@@ -340,7 +340,7 @@ class Settings(_Entry):
     workers: dict[str, WorkerEntry] = Field(default_factory=dict)
     guardrails: tuple[GuardrailEntry, ...] = ()
     """Guardrails of all models, after those of the pool file."""
-    profiles: dict[EntryName, ProfileEntry] = Field(default_factory=dict)
+    models: dict[EntryName, ServedModelEntry] = Field(default_factory=dict)
     experiments: dict[ExperimentName, ExperimentEntry] = Field(default_factory=dict)
     keys: dict[EntryName, KeyEntry] = Field(default_factory=dict)
     admin_sha256: Sha256 | None = None
@@ -386,10 +386,10 @@ def _check(settings: Settings, path: Path) -> Settings:
     for name, other in combinations(settings.keys, 2):
         if settings.keys[name].sha256 == settings.keys[other].sha256:
             raise ConfigError(f"{str(path)!r}: keys.{name} and keys.{other} have one sha256; make a key for each")
-    profiles = {name: _resolve_paths(path, entry) for name, entry in settings.profiles.items()}
+    models = {name: _resolve_paths(path, entry) for name, entry in settings.models.items()}
     pool = None if settings.pool is None else path.parent / settings.pool
-    return settings.model_copy(update={"pool": pool, "profiles": profiles})
+    return settings.model_copy(update={"pool": pool, "models": models})
 
 
-def _resolve_paths(path: Path, entry: ProfileEntry) -> ProfileEntry:
+def _resolve_paths(path: Path, entry: ServedModelEntry) -> ServedModelEntry:
     return entry if entry.router is None else entry.model_copy(update={"router": path.parent / entry.router})

@@ -164,7 +164,7 @@ def _warn_of_unknown_prices(name: str, terms: KeyTerms, config: Path | None) -> 
         return
     # Some pools can be built only where the server is, as with vendors' keys in its environment.
     with suppress(ConfigError):
-        catalog = build_catalog(discover_pool(settings), settings.profiles)
+        catalog = build_catalog(discover_pool(settings), settings.models)
         for warning in Experiments(settings.experiments, catalog).catalog.price_warnings({name: terms}):
             console.note(console.stderr(), f"warning: {warning}", style="yellow")
 

@@ -122,7 +122,7 @@ def _run_server(settings: Settings, listener: socket.socket, *, show_banner: boo
     from rl_conductor_server.listen import new_event_loop  # noqa: PLC0415
 
     discovered = discover_pool(settings)
-    models = build_catalog(discovered, settings.profiles)
+    models = build_catalog(discovered, settings.models)
     prepare_models(next(iter(models)).conductor, discovered)
     # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

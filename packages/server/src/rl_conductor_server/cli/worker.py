@@ -47,7 +47,7 @@ def worker(
     settings = merge_settings(config, store=store, pool=pool)
     configure_logging(settings.log)
     discovered = discover_pool(settings)
-    models = build_catalog(discovered, settings.profiles)
+    models = build_catalog(discovered, settings.models)
     prepare_models(next(iter(models)).conductor, discovered)
     with export_telemetry():
         asyncio.run(_work_until_signal(settings, models, concurrency))

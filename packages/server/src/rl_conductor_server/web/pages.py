@@ -215,7 +215,7 @@ async def show_experiments(visitor: AdministratorPage) -> Response:
 async def show_spending(
     visitor: AdministratorPage, by: SpendingGroup = "worker", days: int = 7, measure: Measure | None = None
 ) -> Response:
-    """Charts usage per worker, profile or key, by hour for one day and by day otherwise."""
+    """Charts usage per worker, model or key, by hour for one day and by day otherwise."""
     if days not in PERIODS:
         raise invalid_request(f"days={days} is not available. Choose one of {', '.join(map(str, PERIODS))}.")
     width = HOUR if days == 1 else DAY
