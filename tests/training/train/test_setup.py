@@ -55,6 +55,16 @@ def test_a_training_question_with_other_blanks_is_no_validation_question(tmp_pat
         TrainingSetup(config, POOL).validation_instances  # noqa: B018
 
 
+@pytest.mark.parametrize("table", ["task", "validation"])
+def test_a_question_with_two_answers_is_rejected(tmp_path: Path, table: str) -> None:
+    rows = [{"question": question, "answer": answer} for question, answer in (("How many?", "1"), ("how  many?", "2"))]
+    (tmp_path / "twice.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    twice = {"name": f"jsonl:{tmp_path / 'twice.jsonl'}"}
+    changed = {"task": twice} if table == "task" else {"validation": {"task": twice}}
+    with pytest.raises(ConfigError, match=r"rows 1 and 2 of .* have the same question, 'how  many\?', but different"):
+        TrainingSetup(TrainConfig.model_validate(LEAST | changed), POOL).estimate()
+
+
 async def test_validation_answers_are_scored_by_the_validation_task(tmp_path: Path) -> None:
     questions = {
         "train": {"question": "What is 4 + 5?", "answer": "9", "scoring": "exact"},

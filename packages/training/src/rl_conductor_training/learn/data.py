@@ -21,7 +21,13 @@ from rl_conductor.scoring import Score
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
 from rl_conductor_training.tasks import Sample, Task, load_task
-from rl_conductor_training.tasks.groups import group_of, hash_question, normalize_question, shared_questions
+from rl_conductor_training.tasks.groups import (
+    check_answers,
+    group_of,
+    hash_question,
+    normalize_question,
+    shared_questions,
+)
 
 Part = Literal["train", "validation", "heldout"]
 SHARES: dict[Part, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
@@ -156,7 +162,7 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
     task = load_questions(task) if isinstance(task, str) else task
     heldout = load_questions(heldout) if isinstance(heldout, str) else heldout
     for each in (task,) if heldout is None else (task, heldout):
-        _check_answers(each)
+        check_answers(each)
     data = _split(task, heldout, seed, opening_file)
     if data.heldout.was_opened_with_others:
         archive_opening(opening_file)
@@ -216,22 +222,6 @@ def _join_duplicates(samples: Sequence[Sample], groups: Mapping[str, str]) -> di
         if other != first:
             joined[other] = first
     return {name: find(group) for name, group in groups.items()}
-
-
-def _check_answers(task: Task) -> None:
-    """Checks that equal questions have equal answers; those that a judge compares may differ in words."""
-    first_rows: dict[str, tuple[int, Sample]] = {}
-    for row, sample in enumerate(task.samples, start=1):
-        first_row, first = first_rows.setdefault(normalize_question(sample.question), (row, sample))
-        is_judged = "judge" in sample.details or "judge" in first.details
-        if not is_judged and normalize_question(first.answer) != normalize_question(sample.answer):
-            question, *answers = (
-                repr(truncate_middle(text, 60)) for text in (sample.question, first.answer, sample.answer)
-            )
-            raise ConfigError(
-                f"rows {first_row} and {row} of {task.name!r} have the same question, {question}, but different "
-                f"answers: {' and '.join(answers)}; remove one of the two"
-            )
 
 
 def _check_groups(task: Task, groups: Collection[str]) -> None:

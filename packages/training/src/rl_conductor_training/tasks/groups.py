@@ -10,7 +10,9 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from rl_conductor.scoring import Sample
+from rl_conductor.errors import ConfigError
+from rl_conductor.scoring import Sample, Task
+from rl_conductor.text.truncation import truncate_middle
 
 _QUOTE = re.compile(r"\"[^\"]*\"|“[^”]*”|'[^']*'(?!\w)")
 _NUMBER = re.compile(r"\d[\d.,:]*")
@@ -33,6 +35,26 @@ def shared_questions(samples: Iterable[Sample], others: Iterable[Sample]) -> lis
     """Returns the questions of `samples` that are also among the others."""
     texts = {normalize_question(sample.question) for sample in others}
     return [sample.question for sample in samples if normalize_question(sample.question) in texts]
+
+
+def check_answers(task: Task) -> None:
+    """Checks that equal questions have equal answers; those that a judge compares may differ in words.
+
+    Raises:
+        ConfigError: a question has two answers.
+    """
+    first_rows: dict[str, tuple[int, Sample]] = {}
+    for row, sample in enumerate(task.samples, start=1):
+        first_row, first = first_rows.setdefault(normalize_question(sample.question), (row, sample))
+        is_judged = "judge" in sample.details or "judge" in first.details
+        if not is_judged and normalize_question(first.answer) != normalize_question(sample.answer):
+            question, *answers = (
+                repr(truncate_middle(text, 60)) for text in (sample.question, first.answer, sample.answer)
+            )
+            raise ConfigError(
+                f"rows {first_row} and {row} of {task.name!r} have the same question, {question}, but different "
+                f"answers: {' and '.join(answers)}; remove one of the two"
+            )
 
 
 def group_of(sample: Sample) -> str:

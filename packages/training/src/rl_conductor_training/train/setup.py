@@ -11,7 +11,8 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Task
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.spending import CostEstimate, RunBudget
-from rl_conductor_training.tasks.groups import shared_questions
+from rl_conductor_training.tasks import TaskEntry
+from rl_conductor_training.tasks.groups import check_answers, shared_questions
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.estimate import estimate_training
 from rl_conductor_training.train.progress import TrainProgress
@@ -48,13 +49,21 @@ class TrainingSetup:
 
     @cached_property
     def task(self) -> Task:
-        """The task of the configuration, with its samples and its scorer."""
-        return self.config.task.build()
+        """The task of the configuration, with its samples and its scorer.
+
+        Raises:
+            ConfigError: a question has two answers.
+        """
+        return _build_task(self.config.task)
 
     @cached_property
     def validation_task(self) -> Task | None:
-        """The validation task, with a scorer of its own; `None` without validation."""
-        return None if self.config.validation is None else self.config.validation.task.build()
+        """The validation task, with a scorer of its own; `None` without validation.
+
+        Raises:
+            ConfigError: a question has two answers.
+        """
+        return None if self.config.validation is None else _build_task(self.config.validation.task)
 
     @cached_property
     def validation_instances(self) -> list[PromptInstance]:
@@ -110,3 +119,9 @@ class TrainingSetup:
             seed=self.config.seed,
             size=size,
         )
+
+
+def _build_task(entry: TaskEntry) -> Task:
+    task = entry.build()
+    check_answers(task)
+    return task
