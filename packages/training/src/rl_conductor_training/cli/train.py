@@ -19,12 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import dollars
-from rl_conductor.cli import options
+from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.train.config import Reporter, TrainConfig, read_config
 from rl_conductor_training.train.estimate import project_training
+from rl_conductor_training.train.interruption import INTERRUPTED
 from rl_conductor_training.train.pools import open_pool
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def train(
     """Train a Conductor with reinforcement learning: workers run its plans, correct answers are rewarded.
 
     It prints the expected cost first. The caps are hard: a step that does not fit is discarded, and the state before it
-    is saved. The same command resumes an interrupted run.
+    is saved. Ctrl-C stops with a checkpoint after the current step. The same command resumes an interrupted run.
 
     \b
     Examples:
@@ -279,10 +280,12 @@ def _cell(metrics: StepMetrics, name: str) -> str:
 
 
 def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
+    """Prints the result, and exits with the code of an interruption if Ctrl-C ended the run early."""
     steps = f"{record.step} of {record.config['grpo']['steps']} steps done"
     out.print(f"{steps}; the model is in {folder / 'final'}" if (folder / "final").exists() else steps)
     if record.stopped:
-        out.print(f"Stopped early: {record.stopped}. The same command with a higher cap resumes the run.")
+        cap = "" if record.stopped == INTERRUPTED else " with a higher cap"
+        out.print(f"Stopped early: {record.stopped}. The same command{cap} resumes the run.")
     if record.warm_start is not None:
         warm_start = record.warm_start
         out.print(f"Warm start: {warm_start.text}.")
@@ -292,3 +295,5 @@ def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
     if record.verdict is not None:
         out.print(record.verdict.text, style="bold")
     out.print(f"The curves are in {folder / 'report.html'}")
+    if record.stopped == INTERRUPTED:
+        raise typer.Exit(exit_codes.INTERRUPTED)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from accelerate.utils import gather_object
 from transformers import TrainerCallback
+
+from rl_conductor_training.train.interruption import Interruption
 
 METRIC_PREFIX = "plans/"
 
@@ -28,12 +31,13 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
 class StopCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     """Ends this call early, with a checkpoint."""
 
-    def __init__(self, last_step: int) -> None:
+    def __init__(self, last_step: int, interruption: Interruption) -> None:
         self._last_step = last_step
+        self._interruption = interruption
 
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stops after the last step of this call."""
-        if state.global_step >= self._last_step:
+        """Stops after the last step of this call, and after Ctrl-C in any process."""
+        if state.global_step >= self._last_step or any(gather_object([self._interruption.is_requested])):
             control.should_save = control.should_training_stop = True
 
 

@@ -135,7 +135,7 @@ class RunRecord(Value):
     best: ValidationScore | None = None
     """The evaluation of the model in `best/`."""
     stopped: str = ""
-    """Why the call ended before the last step, if a cap did it."""
+    """Why the call ended before the last step, if a cap or Ctrl-C did it."""
     saved_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 

@@ -21,6 +21,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.spending import CapReachedError, CostEstimate, RunBudget, check_prices
 from rl_conductor_training.train.config import Reporter, TrainConfig
+from rl_conductor_training.train.interruption import INTERRUPTED, Interruption
 from rl_conductor_training.train.progress import Status, TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.report import write_report
@@ -78,7 +79,7 @@ def train(
     on_step: Callable[[int, StepMetrics], None] = lambda _step, _metrics: None,
     on_status: Callable[[Status], None] = lambda _status: None,
 ) -> RunRecord:
-    """Trains a Conductor, or resumes the run in `output`.
+    """Trains a Conductor, or resumes the run in `output`. Ctrl-C ends the call after the current step.
 
     Args:
         config: the training file's content.
@@ -150,20 +151,22 @@ class _Call:
     previous: Spending
     """What earlier calls have spent."""
     steps: dict[int, StepMetrics] = field(default_factory=dict)
+    interruption: Interruption = field(default_factory=Interruption)
 
     def run(self) -> RunRecord:
         """Trains until the last step, or until a limit is reached; whatever ends it, the spending is saved."""
         config = self.setup.config
         warm_start = trainer = None
-        stopped = ""
+        is_capped = False
         try:
             if config.warm_start:
                 warm_start = run_warm_start(self.setup, config.warm_start, self.run_dir, self._save_spending)
             trainer = self._build_trainer()
             checkpoint = self.run_dir.latest_checkpoint()
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        except CapReachedError as error:
-            stopped = str(error)
+            with self.interruption.watch():
+                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        except CapReachedError:
+            is_capped = True
             if trainer is not None:
                 trainer.save_before_batch()
         except BaseException:
@@ -174,8 +177,13 @@ class _Call:
             trainer.save_model(str(self.run_dir.final))
             logs = [row for row in trainer.state.log_history if "loss" in row]
             self.steps = {row["step"]: parse_metrics(row) for row in logs}
-        stopped = stopped or (str(CapReachedError()) if self.setup.budget.is_over else "")
-        return self._build_record(warm_start, 0 if trainer is None else trainer.state.global_step, stopped)
+        step = 0 if trainer is None else trainer.state.global_step
+        return self._build_record(warm_start, step, self._reason_of_stop(step, is_capped=is_capped))
+
+    def _reason_of_stop(self, step: int, *, is_capped: bool) -> str:
+        if is_capped or self.setup.budget.is_over:
+            return str(CapReachedError())
+        return INTERRUPTED if self.interruption.is_requested and step < self.last_step else ""
 
     def write(self, record: RunRecord) -> None:
         """Writes the record, the metrics and the report."""
@@ -189,7 +197,7 @@ class _Call:
         progress.begin("loading the model")
         trainer = _build_trainer(self.setup, self.run_dir)
         trainer.add_callback(MetricsCallback(self.on_step))
-        trainer.add_callback(StopCallback(self.last_step))
+        trainer.add_callback(StopCallback(self.last_step, self.interruption))
         trainer.add_callback(CheckpointCallback())
         trainer.add_callback(SpendingCallback(self._save_spending))
         return trainer
