@@ -14,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from rl_conductor import Conductor, ConfigError, LimitError, Limits, ModelError, ScriptedModel, Worker, WorkerPool
+from rl_conductor import (
+    Conductor,
+    ConfigError,
+    LimitError,
+    Limits,
+    ModelError,
+    Planner,
+    ScriptedModel,
+    Worker,
+    WorkerPool,
+)
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
@@ -326,6 +336,20 @@ async def test_a_worker_that_fails_at_times_is_reported_with_its_most_frequent_r
     row = ("atlas", "overloaded", f"{len(tries) // 2} of {len(tries)}")
     assert report.failure_table(record).rows == (row,)
     assert "Calls that failed" in (tmp_path / "report.html").read_text()
+
+
+async def test_a_planner_whose_calls_fail_is_reported_as_one(tmp_path: Path) -> None:
+    def fail(_: Request) -> Exception:
+        return ModelError("no such model", model="planner")
+
+    planner = Planner(model=ScriptedModel(fail, name="planner", price=FREE))
+    record = await learn(build_task(), build_pool(), planner=planner, out=tmp_path)
+    (failures,) = record.failures
+    assert (failures.worker, failures.failed, failures.reason) == ("the planner", failures.calls, "no such model")
+    assert record.proof is not None
+    share = f"{record.proof.questions} of {record.proof.questions} held-out questions"
+    note = f"prompted planner: the planner failed on {share}, so the fallback plan was run"
+    assert f"{note}: no such model" in record.notes
 
 
 async def test_a_report_without_failed_calls_does_not_mention_them(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class ExperienceRow(Row):
     unpriced_calls: int = Field(default=0, exclude_if=not_)
     """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
     outcomes: dict[str, dict[Text, int]] = Field(default_factory=dict, exclude_if=not_)
-    """Attempts by worker, and by `ok` or the error; replies from the cache are not counted."""
+    """Attempts by worker or `the planner`, and by `ok` or the error; replies from the cache are not counted."""
     seconds: float = 0.0
     """Seconds until the answer; cached calls count with their original time."""
     scoring: Usage = Field(default_factory=Usage, exclude_if=lambda usage: not usage.calls)

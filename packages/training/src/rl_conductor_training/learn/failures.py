@@ -1,4 +1,4 @@
-"""Counts the calls of each worker that failed: a worker that is down at times changes which system looks best."""
+"""Counts the calls of each model that failed: one that is down at times changes which system looks best."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from rl_conductor_training.learn.record import WorkerFailures
 
 OK = "ok"
 """The outcome of a call that did not fail."""
+PLANNER = "the planner"
+"""Stands for the planner among the workers."""
 
 
 def count_outcomes(calls: Iterable[Call]) -> dict[str, dict[str, int]]:
-    """Counts the attempts of a run by worker, and by `OK` or the error; replies from the cache are not counted."""
+    """Counts the attempts of a run by worker or `PLANNER`, and by `OK` or the error.
+
+    Replies from the cache are not counted.
+    """
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for call in calls:
         is_cached = call.usage.cached_calls == call.usage.calls > 0
-        if call.worker is not None and not call.is_check and not is_cached and call.outcome != "cancelled":
-            counts[call.worker][OK if call.error is None else call.error] += 1
+        if not call.is_check and not is_cached and call.outcome != "cancelled":
+            counts[call.worker or PLANNER][OK if call.error is None else call.error] += 1
     return {worker: dict(outcomes) for worker, outcomes in counts.items()}
 
 
 def find_failures(runs: Iterable[Mapping[str, Mapping[str, int]]]) -> tuple[WorkerFailures, ...]:
-    """Returns the workers with failed calls, those with the largest share of them first.
+    """Returns the workers, and `PLANNER`, with failed calls, those with the largest share of them first.
 
     Args:
         runs: the counts of each run, as of `count_outcomes`.
@@ -40,3 +45,12 @@ def find_failures(runs: Iterable[Mapping[str, Mapping[str, int]]]) -> tuple[Work
             failed, calls = sum(errors.values()), outcomes.total()
             failures.append(WorkerFailures(worker=worker, failed=failed, calls=calls, reason=reason))
     return tuple(sorted(failures, key=lambda worker: -worker.failed / worker.calls))
+
+
+def find_unplanned(runs: Iterable[Mapping[str, Mapping[str, int]]]) -> list[str]:
+    """Returns an error of the planner for each run that has no plan of it, because all of its calls failed.
+
+    Args:
+        runs: the counts of each run, as of `count_outcomes`.
+    """
+    return [next(iter(outcomes)) for run in runs if (outcomes := run.get(PLANNER)) and OK not in outcomes]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Message, Request
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
+from rl_conductor_training.learn.failures import find_unplanned
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 from rl_conductor_training.learn.learners.prompted import PromptedPlanner
 from rl_conductor_training.learn.prove import (
@@ -39,7 +40,8 @@ async def prove(
         data: has the held-out questions.
         learners: the baselines and the learners that were chosen on the validation questions, fitted.
         lessons: what they learned from.
-        notes: receives a remark for each system that the budget ended early; such a system is left out.
+        notes: receives a remark for each system that the budget ended early, which is left out, and for each one
+            whose planner failed.
     """
     samples = data.heldout.task.samples
     baselines = [learner for learner in learners if learner.name in BASELINES]
@@ -58,6 +60,7 @@ async def prove(
     if len(ids) < len(samples):
         notes.append(f"a cap ended the evaluation early: it covers {len(ids)} of {len(samples)} held-out questions")
     groups = [data.groups[name] for name in ids]
+    notes.extend(_describe_unplanned(systems, ids))
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
     comparisons = tuple(compare(systems, ids, groups))
     recommended, reason = recommend(summaries, comparisons)
@@ -110,6 +113,14 @@ def _drop_incomplete(systems: Sequence[SystemRows], questions: int, notes: list[
                 "it is not in the table"
             )
     return complete
+
+
+def _describe_unplanned(systems: Iterable[SystemRows], samples: Sequence[str]) -> Iterator[str]:
+    """Yields a remark for each system whose planner failed."""
+    for system in systems:
+        if errors := find_unplanned(system.rows[sample].outcomes for sample in samples):
+            share = f"{len(errors)} of {len(samples)} held-out questions"
+            yield f"{system.name}: the planner failed on {share}, so the fallback plan was run: {errors[0]}"
 
 
 def _select(selector: WorkflowSelector, sample: Sample) -> Workflow:

@@ -67,9 +67,10 @@ class ValidationResult(Value):
 
 
 class WorkerFailures(Value):
-    """The calls of a worker that failed."""
+    """The calls of a worker, or of the planner, that failed."""
 
     worker: str
+    """Its name, or `the planner`."""
     failed: int
     """Number of failed calls; one that is tried again counts again."""
     calls: int
@@ -119,7 +120,7 @@ class LearnRecord(Value):
     notes: tuple[str, ...] = ()
     """Caps that were reached, and other remarks on the numbers."""
     failures: tuple[WorkerFailures, ...] = ()
-    """The workers with failed calls, those with the largest share of them first."""
+    """The workers with failed calls, and the planner if it has some, those with the largest share of them first."""
     runs: int = 0
     """Number of runs that the process needed which finished the run."""
     reused: int = 0

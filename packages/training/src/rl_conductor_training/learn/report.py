@@ -19,8 +19,8 @@ METHOD = (
 
 
 FAILURE_METHOD = (
-    "A failed call is tried again where that may help. A run in which a step failed in the end counts as wrong, so "
-    "another system may be best once these workers are reliable."
+    "A failed call is tried again where that may help. A run in which a step failed in the end counts as wrong, and "
+    "without a planner the fallback plan is run, so another system may be best once these models are reliable."
 )
 
 
@@ -98,7 +98,7 @@ def gate_table(record: LearnRecord) -> Table:
 
 
 def failure_table(record: LearnRecord) -> Table:
-    """Builds the table of workers with failed calls."""
+    """Builds the table of workers with failed calls, and the planner if calls of it failed."""
     rows = tuple((worker.worker, worker.reason, f"{worker.failed:,} of {worker.calls:,}") for worker in record.failures)
     return Table(("worker", "most frequent reason", "failed calls"), rows)
 
