@@ -139,6 +139,20 @@ async def test_a_failed_call_that_may_have_been_billed_counts_again() -> None:
     assert (await replay(recorded)).usage == recorded.usage
 
 
+async def test_a_rejection_after_the_reply_had_begun_counts_again() -> None:
+    shed: list[str | Exception] = [
+        "",
+        ModelError("overloaded", model="d", status=529),
+    ]  # such as after pieces of tool calls
+    failing = ScriptedModel([shed], name="d", price=DEAR)
+    pool = WorkerPool({"dear": failing, "other": ScriptedModel("It is 41.", name="o", price=DEAR)})
+    plan = 'model_id = [0]\nsubtasks = ["Add."]\naccess_list = [[]]'
+    recorded = reread(await Conductor(ScriptedModel(plan, name="p"), pool).run("Sum?", stream=True))
+    assert recorded.usage.unpriced_calls == 1
+
+    assert (await replay(recorded)).usage == recorded.usage
+
+
 async def test_the_slower_of_two_calls_is_no_difference() -> None:
     slow = Worker.of("slow", ScriptedModel("Late.", name="s", delay=30), hedge_after=0.01)
     pool = WorkerPool([slow, Worker.of("quick", ScriptedModel("Soon.", name="q"))])

@@ -153,10 +153,11 @@ async def test_a_free_model_never_costs_anything() -> None:
     assert call.usage.unpriced_calls == 0
 
 
-async def test_a_refusal_after_the_first_piece_may_have_been_billed() -> None:
-    pieces: list[str | Exception] = ["half", RateLimitError("overloaded", model="m", status=429)]
+@pytest.mark.parametrize("piece", ["half", ""], ids=["text", "an event without text"])
+async def test_a_refusal_after_the_first_piece_may_have_been_billed(piece: str) -> None:
+    pieces: list[str | Exception] = [piece, RateLimitError("overloaded", model="m", status=429)]
 
-    _, (call,), _ = await ask(ScriptedModel([pieces], price=PRICE), on_text=lambda _: None)
+    _, (call,), _ = await ask(ScriptedModel([pieces], price=PRICE), retries=0, on_text=lambda _: None)
 
     assert call.usage.unpriced_calls == 1
 

@@ -67,7 +67,7 @@ class Odd(AnthropicWire):
             ]
         return events
 
-    def broken_event(self) -> str:
+    def broken_event(self, scenario: str) -> str:
         """Overload in the middle of a stream, under HTTP status 200."""
         return event("error", error={"type": "overloaded_error", "message": "Overloaded"})
 

@@ -16,6 +16,8 @@ import pytest
 
 from core.runs import SOON
 from rl_conductor._internal.sync import run_sync
+from rl_conductor.calls.context import RunContext
+from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import (
     AuthenticationError,
@@ -32,6 +34,7 @@ from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import collect
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.events import Event
+from rl_conductor.trace.trace import Call
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -46,7 +49,9 @@ from rl_conductor.types import (
     Sampling,
     Tool,
     ToolCall,
+    Usage,
 )
+from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
 from .subject import Subject
@@ -375,7 +380,7 @@ async def test_a_web_page_in_place_of_a_reply_is_named_with_its_address(subject:
 @pytest.mark.needs("unfinished")
 async def test_a_stream_that_ends_before_the_reply_does_is_a_bad_response(subject: Subject) -> None:
     stream = subject.model("unfinished").stream(HELLO)
-    assert (await anext(stream)).text
+    await anext(stream)
     with pytest.raises(BadResponseError) as caught:
         await collect(stream)
     assert caught.value.retryable
@@ -387,6 +392,17 @@ async def test_an_error_in_mid_stream_is_ours_and_retryable(subject: Subject, as
     with pytest.raises(ModelError) as caught:
         await ask(subject.model("breaks"), HELLO)
     assert caught.value.retryable
+
+
+@pytest.mark.needs("sheds")
+async def test_an_overload_after_pieces_of_tool_calls_may_have_been_billed(subject: Subject) -> None:
+    run, calls = RunContext(limits=Limits(calls=9), retries=0, keep_prompts=False), list[Call]()
+    request = HELLO.model_copy(update={"tools": TOOLS})
+    model = subject.model("sheds", price=PRICE)
+    with pytest.raises(ModelError):
+        await ModelCall(run=run, model=model, request=request, calls=calls, on_text=lambda _: None).complete()
+    assert calls[0].usage == Usage(calls=1, unpriced_calls=1)
+    assert run.budget.spent.usd > 0
 
 
 @both_ways
@@ -553,7 +569,7 @@ async def test_cancelling_the_caller_closes_the_connection_and_leaves_no_task(
 @pytest.mark.needs("stall", "wire")
 async def test_a_reader_that_leaves_early_closes_the_connection(subject: Subject) -> None:
     stream = subject.model("stall").stream(HELLO)
-    assert (await anext(stream)).text
+    await anext(stream)
     await stream.aclose()
     await subject.wire.until_open(0)
 

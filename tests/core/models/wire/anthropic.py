@@ -78,9 +78,9 @@ class AnthropicWire(WireServer):
         body = {"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_1"}
         return Failure(status, body, {"Retry-After": "7"} if scenario == "rate-limit" else {})
 
-    def broken_event(self) -> str:
+    def broken_event(self, scenario: str) -> str:
         """An `error` event."""
-        return f"event: error\ndata: {json.dumps(self.failure('server-error').body)}\n\n"
+        return f"event: error\ndata: {json.dumps(self.failure(scenario).body)}\n\n"
 
 
 def event(kind: str, **fields: Any) -> str:

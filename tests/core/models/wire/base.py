@@ -19,6 +19,7 @@
     truncated       the socket closes in the middle of the answer
     unfinished      the stream ends politely, but before the reply did
     breaks          the stream reports the vendor's error midway (whole replies: like server-error)
+    sheds           calls both of `CALLS`, and the stream reports midway that the server is overloaded
     redirect        sends the client on to the same path of another host, which is this service again
     hang            never answers
     stall           starts to stream, then falls silent (whole replies: like hang)
@@ -149,6 +150,7 @@ REPLIES: dict[str, Callable[[Seen], Said]] = {
     "usage": lambda _: Said(pieces=("counted",), counts=COUNTS),
     "uncounted": lambda _: Said(pieces=("for nothing",), counts=Counts(input=0, output=0)),
     "tools": lambda _: Said(calls=CALLS[:1], finish="tool_calls"),
+    "sheds": lambda _: Said(calls=CALLS, finish="tool_calls"),
     "parallel-tools": lambda _: Said(calls=CALLS, finish="tool_calls"),
     "tool-result": lambda seen: Said(pieces=_cut(f"The tool said: {seen.tool_result}")),
     "json": lambda seen: Said(pieces=('{"answer"', ": 42}") if seen.schema is not None else ("no schema",)),
@@ -230,9 +232,9 @@ class WireServer(ABC):
     def failure(self, scenario: str) -> Failure:
         """The vendor's answer for each name in `FAILURES`."""
 
-    def broken_event(self) -> str:
+    def broken_event(self, scenario: str) -> str:
         """The frame by which the vendor reports an error in mid-stream."""
-        return f"data: {json.dumps(self.failure('server-error').body)}\n\n"
+        return f"data: {json.dumps(self.failure(scenario).body)}\n\n"
 
     stream_type = "text/event-stream"
     """The content type of a streamed reply."""
@@ -318,7 +320,9 @@ class WireServer(ABC):
             case "wrong-shape":
                 events = ['data: {"unexpected": true}\n\n']
             case "breaks":
-                events[len(events) // 2 :] = [self.broken_event()]
+                events[len(events) // 2 :] = [self.broken_event("server-error")]
+            case "sheds":
+                events[(len(events) + 1) // 2 :] = [self.broken_event("overloaded")]
             case "truncated" | "unfinished" | "stall" | "trickle":
                 del events[len(events) // 2 :]
         writer.write(_head(200, self.stream_type, "Transfer-Encoding: chunked"))

@@ -102,8 +102,8 @@ class BedrockClaudeWire(AnthropicWire):
         failure = super().failure(scenario)
         return Failure(failure.status, {"message": failure.body["error"]["message"]}, failure.headers)
 
-    def broken_event(self) -> str:
-        """An exception."""
+    def broken_event(self, scenario: str) -> str:
+        """An exception, which is always the same."""
         return json.dumps({"message": "The system encountered an unexpected error."})
 
     def frame(self, event: str) -> bytes:

@@ -95,6 +95,11 @@ class OpenAIWire(WireServer):
         error = {"message": message, "type": "error", "param": None, "code": code}
         return Failure(status, {"error": error}, {"Retry-After": "7"} if scenario == "rate-limit" else {})
 
+    def broken_event(self, scenario: str) -> str:
+        """The error object, with the status as its code, as of vLLM and OpenRouter."""
+        failure = self.failure(scenario)
+        return f"data: {json.dumps({'error': {**failure.body['error'], 'code': failure.status}})}\n\n"
+
 
 def _end(said: Said) -> dict[str, Any]:
     """The finish reason, and vLLM's field for the stop sequence."""

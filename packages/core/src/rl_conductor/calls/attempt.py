@@ -50,8 +50,8 @@ class Attempt:
         """Usage of these calls and runs."""
         self._reservation: Reservation | None = None
         """What was reserved for the call, and in the end what it was charged; `None` if nothing depends on that."""
-        self._received_text = False
-        """Whether the model sent any part of a reply."""
+        self._has_begun = False
+        """Whether the model sent any part of a reply, such as a piece of a tool call."""
         self._call = call
         self._run, self._model, self._request = call.run, call.model, call.request
 
@@ -202,7 +202,7 @@ class Attempt:
                     break
                 except Exception as error:
                     raise_translated(error, self._model)
-                self._received_text = self._received_text or bool(delta.text or delta.reasoning)
+                self._has_begun = True
                 size.add(delta.text, delta.reasoning)
                 completion = delta.completion or completion
                 if text := reader.add(delta) if reader else delta.text:
@@ -242,7 +242,7 @@ class Attempt:
         return None if used == Amount.of(usage) else Charge(usd=used.usd, tokens=used.tokens)
 
     def _was_rejected(self, failure: Exception | None) -> bool:
-        return is_rejection(failure) and not self._received_text
+        return is_rejection(failure) and not self._has_begun
 
     def _costs_nothing(self) -> bool:
         price = self._model.price

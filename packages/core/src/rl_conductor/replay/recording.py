@@ -79,10 +79,12 @@ class RecordedModel:
         return _completion_or_raise(*self._take(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Yields the recorded reply in one delta, or `PARTIAL_REPLY` before an error that broke it off."""
+        """Yields the recorded reply in one delta; before an error a delta as well, if the reply had begun."""
         call, is_retried = self._take(request)
         if call.broke_off:
             yield Delta(text=PARTIAL_REPLY)
+        elif call.usage.unpriced_calls:
+            yield Delta()
         completion = _completion_or_raise(call, is_retried)
         yield Delta(text=completion.text)
         yield Delta(completion=completion)

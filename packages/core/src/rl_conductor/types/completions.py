@@ -60,7 +60,10 @@ class Completion(Value):
 
 
 class Delta(Value):
-    """A chunk of a streamed reply. The last one contains the complete `completion`."""
+    """A chunk of a streamed reply, or an empty sign that the model has begun a reply, which may be billed from then on.
+
+    The last one contains the complete `completion`.
+    """
 
     text: Text = ""
     reasoning: Text = ""

@@ -127,8 +127,7 @@ class ChatModel:
         messages: list[AIMessage] = []
         async for message in self._stream(self._prepare(request), request):
             messages.append(message)
-            if message.text:
-                yield Delta(text=str(message.text))
+            yield Delta(text=str(message.text))
         yield Delta(completion=self._to_completion(join_chunks(messages), request))
 
     async def _stream_json(self, request: Request, response_format: JsonFormat) -> AsyncGenerator[Delta, None]:
@@ -140,8 +139,7 @@ class ChatModel:
         pieces = JsonPieces()
         async for output in self._stream(self._prepare_json(request, response_format), request):
             outputs.append(output)
-            if piece := pieces.add(output):
-                yield Delta(text=piece)
+            yield Delta(text=pieces.add(output))
         reply = self._json_reply(join_chunks(outputs), response_format)
         completion = self._to_completion(with_text(reply, pieces.text) if pieces.text else reply, request)
         yield Delta(text="" if pieces.text else completion.text, completion=completion)

@@ -79,15 +79,13 @@ class HTTPModel(ABC):
             return checked(reply.completion(self.price), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the reply as deltas."""
+        """Streams the reply as deltas; those of other events than text and reasoning are empty."""
         require(self, request)
         body, reply = self._body(request), self._reply(request)
         with self._explained_errors():
             async with aclosing(within(request.timeout, self._events(body, request))) as events:
                 async for event in events:  # reads to the end, so that the connection can be reused
-                    delta = reply.add(event)
-                    if delta.text or delta.reasoning:
-                        yield delta
+                    yield reply.add(event)
             yield Delta(completion=checked(reply.completion(self.price), request))
 
     async def aclose(self) -> None:

@@ -99,8 +99,7 @@ class LLMModel:
                 async for last in responses:
                     reason = _finish_reason(last) or reason  # not always on the last chunk, which may have the usage
                     reasoning = last.additional_kwargs.get("thinking_delta") or ""
-                    if last.delta or reasoning:
-                        yield Delta(text=last.delta or "", reasoning=reasoning)
+                    yield Delta(text=last.delta or "", reasoning=reasoning)
         yield Delta(completion=self._completion(request, messages, last, reason))
 
     async def aclose(self) -> None:
