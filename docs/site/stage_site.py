@@ -53,6 +53,9 @@ MODULES = {
 }
 """Modules of the API reference."""
 
+SETTINGS_IN_BASES = {"langchain_conductor", "llama_index.llms.conductor"}
+"""Modules whose classes have their settings from a base class, so that inherited members are shown."""
+
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".sh": "sh"}
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r"^ *(```+|~~~+)", re.MULTILINE)
@@ -172,7 +175,10 @@ def notebook_text(notebook: dict[str, Any]) -> str:
 
 def reference_pages() -> dict[str, str]:
     """Returns the pages of the API reference, which mkdocstrings fills from the docstrings."""
-    pages = {f"reference/{name}.md": f"# `{name}`\n\n::: {name}\n" for name in MODULES}
+    pages = {}
+    for name in MODULES:
+        options = "    options:\n      inherited_members: true\n" if name in SETTINGS_IN_BASES else ""
+        pages[f"reference/{name}.md"] = f"# `{name}`\n\n::: {name}\n{options}"
     rows = "\n".join(f"| [`{name}`]({name}.md) | {text} |" for name, text in MODULES.items())
     introduction = "Rendered from the docstrings. Names that are not listed here may change without notice."
     pages["reference/index.md"] = f"# API reference\n\n{introduction}\n\n| module | content |\n|---|---|\n{rows}\n"

@@ -61,7 +61,9 @@ class ChatConductorSettings(BaseChatModel):
     model: str | None = None
     """`mini` or `ultra`; may also be passed as `profile`, and for one call as `model`."""
     policy: Policy | None = None
+    """Which workers are used, and which replies they may see."""
     limits: Limits | None = None
+    """What a run may cost and how long it may take."""
     rounds: int | None = Field(default=None, ge=1)
     """Maximum number of plans that run one after the other; replaces `limits.rounds`."""
     max_retries: int | None = Field(default=None, ge=0)
@@ -70,10 +72,15 @@ class ChatConductorSettings(BaseChatModel):
     temperature: float | None = None
     """This and the next five apply to the worker that gives the answer."""
     top_p: float | None = None
+    """Share of the most probable tokens that are sampled from."""
     max_tokens: int | None = Field(default=None, ge=1)
+    """Maximum tokens of the answer, reasoning included."""
     seed: int | None = None
+    """Seed of sampling, for vendors that have one."""
     stop: StopSequences | None = None
+    """Texts that end the answer."""
     reasoning_effort: Effort | None = None
+    """How long to think before the answer."""
     timeout: float | None = None
     """Seconds for the whole run."""
     streaming: bool = False

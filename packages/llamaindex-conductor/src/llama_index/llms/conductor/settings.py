@@ -47,7 +47,9 @@ class ConductorSettings(FunctionCallingLLM):
     instructions: str = ""
     """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     policy: Policy | None = None
+    """Which workers are used, and which replies they may see."""
     limits: Limits | None = None
+    """What a run may cost and how long it may take."""
     profile: ProfileName | None = None
     """A balance of quality and latency."""
     access: AccessMode | None = None
@@ -55,6 +57,7 @@ class ConductorSettings(FunctionCallingLLM):
     guardrails: Any = None
     """A list of guardrails, which check the messages, workers' prompts and replies, and the answer."""
     temperature: float | None = None
+    """Temperature of the answer."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Maximum tokens of the answer."""
     context_window: int | None = None
