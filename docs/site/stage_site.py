@@ -48,7 +48,6 @@ MODULES = {
     "rl_conductor_server.settings": "The settings of the server.",
     "rl_conductor_training.learn": "Learning for your own workers.",
     "rl_conductor_training.tasks": "Tasks and their registry.",
-    "rl_conductor_training.bench": "Benchmarks of systems side by side.",
     "verifiers_conductor": "The training environment for verifiers and prime-rl.",
 }
 """Modules of the API reference."""

@@ -90,6 +90,7 @@ class Refuse:
 
 
 Verdict = Allow | Redact | Replace | Refuse
+"""What a guardrail decides about a text."""
 
 
 @dataclass(kw_only=True, eq=False)

@@ -85,6 +85,7 @@ Event = Annotated[
     PlanStarted | PlanDelta | PlanRejected | WorkflowPlanned | StepStarted | StepFinished | AnswerDelta | Finished,
     Field(discriminator="type"),
 ]
+"""Something that happened in a run; `Conductor.events` yields these."""
 
 Listener = Callable[[Event], None]
 """Called with every event of a run, as it happens."""

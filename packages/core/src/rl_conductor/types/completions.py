@@ -12,6 +12,7 @@ from rl_conductor.types.usage import Usage
 from rl_conductor.types.value import Text, Value
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+"""Why a reply ended."""
 
 LENGTH_REASONS = ("length", "max_tokens", "model_length")
 FILTER_REASONS = (

@@ -22,6 +22,7 @@ class TextPart(Value):
 
 
 ImageDetail = Literal["auto", "low", "high", "original"]
+"""The resolution at which OpenAI's models read an image."""
 
 
 class ImagePart(Value):
@@ -57,6 +58,7 @@ class ReasoningPart(Value):
 
 
 ContentPart = Annotated[TextPart | ImagePart | FilePart | ReasoningPart, Field(discriminator="type")]
+"""A part of a message."""
 
 
 class ToolCall(Value):

@@ -41,6 +41,7 @@ class Grammar(Value):
 
 
 ResponseFormat = Annotated[JsonFormat | Grammar, Field(discriminator="type")]
+"""The form that a reply must have."""
 
 
 Effort = Literal["minimal", "low", "medium", "high"]
