@@ -66,7 +66,7 @@ def by_hand() -> Run:
 
 async def ask(model: Noop, *seen: str) -> str:
     """Calls the model with the question and the replies that a step reads."""
-    request = Request(messages=(Message.user("\n".join((QUESTION, *seen))),))
+    request = Request.user("\n".join((QUESTION, *seen)))
     return (await model.complete(request)).text
 
 

@@ -121,7 +121,7 @@ def by_hand(shape: Shape, *, saved: bool = False) -> Contender:
 
         async def run(state: Replies) -> Replies:
             seen = (state["replies"][i] for i in shape.reads[index])
-            request = Request(messages=(Message.user("\n".join((QUESTION, *seen))),))
+            request = Request.user("\n".join((QUESTION, *seen)))
             return {"replies": {index: (await model.complete(request)).text}}
 
         return RunnableLambda(run)

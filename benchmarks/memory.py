@@ -93,7 +93,7 @@ def bare_tasks(model: GatedModel) -> Callable[[], Awaitable[object]]:
         for index, reads in enumerate(READS):
             prompt = "\n\n".join((QUESTION, *(replies[i] for i in reads), f"part {index}"))
             texts.append(prompt)
-            replies.append((await model.complete(Request(messages=(Message.user(prompt),)))).text)
+            replies.append((await model.complete(Request.user(prompt))).text)
         return texts + replies
 
     return run

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rl_conductor.planning.routing.domain import Domain
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 from rl_conductor_training.learn.domain.training import train_domain
 from rl_conductor_training.tasks import Sample, load_task
 from rl_conductor_training.tasks.composite.questions import composite
@@ -48,7 +48,7 @@ def train(samples: Sequence[Sample]) -> Domain:
 def included(domain: Domain, questions: Sequence[str]) -> str:
     """Returns the share of the questions that are in the domain, with its standard error."""
     count = len(questions)
-    share = sum(domain.includes(Request(messages=(Message.user(question),))) for question in questions) / count
+    share = sum(domain.includes(Request.user(question)) for question in questions) / count
     return f"{share:.2f} ± {sqrt(share * (1 - share) / count):.2f} (n = {count})"
 
 

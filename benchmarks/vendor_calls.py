@@ -28,7 +28,7 @@ from loopback import free_port, listens, run_program
 from rich.console import Console
 from rich.table import Table
 
-from rl_conductor import Message, Model, Request
+from rl_conductor import Model, Request
 from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.google.adapter import GoogleModel
 from rl_conductor.models.openai.adapter import OpenAIModel
@@ -168,7 +168,7 @@ def vendor() -> Iterator[str]:
 
 # --------------------------------------------------------------------------------------- contenders
 
-REQUEST = Request(messages=(Message.user("Which rivers cross Paris? " * 10),))
+REQUEST = Request.user("Which rivers cross Paris? " * 10)
 BODY = {"model": "m", "messages": [{"role": "user", "content": REQUEST.messages[0].text}], "max_tokens": 4096}
 
 

@@ -25,7 +25,7 @@ from rl_conductor.workflow.policy import Policy
 
 ONE = plan((0, "answer", []))
 TWO = plan((0, "x", []), (1, "y", ["all"]))
-QUESTION = Request(messages=(Message.user("What is it?"),))
+QUESTION = Request.user("What is it?")
 
 
 def conductor(*plans: Any, pool: WorkerPool | None = None, **options: Any) -> Conductor:
@@ -66,11 +66,11 @@ async def test_a_question_of_another_type_is_refused(question: Any) -> None:
         await conductor().run(question)
 
 
-@pytest.mark.parametrize("question", ["What?", [Message.user("What?")], Request(messages=(Message.user("What?"),))])
+@pytest.mark.parametrize("question", ["What?", [Message.user("What?")], Request.user("What?")])
 async def test_a_question_may_be_words_a_conversation_or_a_request(question: Any) -> None:
     trace = await conductor().run(question)
 
-    assert trace.request == Request(messages=(Message.user("What?"),))
+    assert trace.request == Request.user("What?")
 
 
 @pytest.mark.parametrize("question", ["", " \n", [], [Message.user("  ")], Request(messages=()), [Message.assistant()]])

@@ -23,7 +23,7 @@ from rl_conductor.errors import (
 )
 from rl_conductor.trace.setup import Versions
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
@@ -75,7 +75,7 @@ def test_a_run_error_carries_the_trace() -> None:
     trace = Trace(
         id="run",
         created=datetime.now(UTC),
-        request=Request(messages=(Message.user("x"),)),
+        request=Request.user("x"),
         policy=Policy(),
         limits=Limits(),
         planner="p",

@@ -32,7 +32,7 @@ from rl_conductor.planning.routing.features import LinearScore, text_features
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.replay import replay
-from rl_conductor.types import Card, Message, Request
+from rl_conductor.types import Card, Request
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.policy import DataRule
 
@@ -289,7 +289,7 @@ def test_a_folder_can_be_discovered_like_a_pool_file(tmp_path: Path) -> None:
     assert discovered.selector == WorkflowSelector(workflows=(ADD,))
     assert "learned conductor" in discovered.reasons[0]
     assert Conductor.load(folder).config.selector == discovered.selector
-    assert discovered.selector.select(Request(messages=(Message.user("2 plus 2"),))) == ADD
+    assert discovered.selector.select(Request.user("2 plus 2")) == ADD
 
 
 PRINT_FINGERPRINT = """

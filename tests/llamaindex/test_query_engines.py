@@ -34,7 +34,7 @@ from core.runs import SOON
 from llama_index.llms.conductor import Conductor, QueryEngineModel, RetrieverModel
 from llama_index.llms.conductor.models.retrieval import EMPTY_RESULT
 from llamaindex.scripts import EchoLLM, conductor, plan, planner, request_text, scripted_worker, tool_call_reply
-from rl_conductor import ConfigError, Flow, Message, Policy, Request, RunError, ScriptedModel
+from rl_conductor import ConfigError, Flow, Policy, Request, RunError, ScriptedModel
 from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
 
 Indexes = dict[str, VectorStoreIndex]
@@ -222,9 +222,7 @@ def test_token_counters_show_the_swarm_tax(indexes: Indexes, monkeypatch: pytest
 async def test_a_retriever_searches_with_its_subtask(indexes: Indexes) -> None:
     evidence = [Evidence(label="1", subtask="Who mends sails?", reply="Torn sails are repair_steps free of charge.")]
     prompt = worker_prompt("Tell me all.", evidence, "What does the Heron cost?", key="k")
-    completion = await RetrieverModel(indexes["all"].as_retriever(similarity_top_k=1)).complete(
-        Request(messages=(Message.user(prompt),))
-    )
+    completion = await RetrieverModel(indexes["all"].as_retriever(similarity_top_k=1)).complete(Request.user(prompt))
     assert PRICE in completion.text
     assert "Torn" not in completion.text
     assert completion.usage.cost == 0
@@ -235,7 +233,7 @@ async def test_a_query_engine_retrieves_with_its_subtask_and_reads_the_whole_pro
     template = PromptTemplate("CONTEXT {context_str} QUERY {query_str}")
     engine = indexes["all"].as_query_engine(llm=echo, similarity_top_k=1, text_qa_template=template)
     prompt = worker_prompt("Write to Anna.", [], "What does the Heron cost?", key="k")
-    reply = await QueryEngineModel(engine, name="all").complete(Request(messages=(Message.user(prompt),)))
+    reply = await QueryEngineModel(engine, name="all").complete(Request.user(prompt))
     assert (reply.text, reply.model, reply.usage.unpriced_calls) == ("An echo.", "llamaindex:all", 1)
     assert PRICE in echo.prompts[0]
     assert "Write to Anna." in echo.prompts[0]

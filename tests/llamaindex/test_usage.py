@@ -17,7 +17,7 @@ from rl_conductor import ConfigError, Limits, Message, Price, Request, RunError,
 from rl_conductor.integration import price_of
 from rl_conductor.types import ImagePart
 
-QUESTION = Request(messages=(Message.user("Why?"),))
+QUESTION = Request.user("Why?")
 
 
 def test_usage_is_read_from_the_response() -> None:

@@ -144,9 +144,7 @@ def test_every_label_that_names_a_user_keeps_them_in_one_arm(label: str) -> None
     units = {
         sample_unit(
             "red",
-            ParsedRequest(
-                model="assistant", request=Request(messages=(Message.user(question),)), labels={label: "ann"}
-            ),
+            ParsedRequest(model="assistant", request=Request.user(question), labels={label: "ann"}),
         )
         for question in ("What is 17 * 23?", "And 17 * 24?")
     }

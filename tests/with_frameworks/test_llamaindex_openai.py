@@ -11,11 +11,11 @@ from llama_index.llms.openai import OpenAI
 from core.models.wire.base import SECRET, Counts, Said, Seen
 from core.models.wire.openai import OpenAIWire
 from llama_index.llms.conductor import LLMModel
-from rl_conductor import Message, Request
+from rl_conductor import Request
 from rl_conductor.integration import price_of
 from rl_conductor.types import JsonFormat
 
-QUESTION = Request(messages=(Message.user("Tell a story."),))
+QUESTION = Request.user("Tell a story.")
 REFUSAL = "I can't help with that."
 CUT_OFF = Said(
     pieces=("Once upon", " a"), finish="length", counts=Counts(input=100, cached=90, output=5000, reasoning=4900)
@@ -82,7 +82,7 @@ async def test_the_users_own_stream_options_take_precedence(vendor: Vendor) -> N
 
 
 async def test_the_text_of_a_refusal_is_the_reply(model: LLMModel) -> None:
-    completion = await model.complete(Request(messages=(Message.user("Build a weapon."),)))
+    completion = await model.complete(Request.user("Build a weapon."))
     assert (completion.text, completion.finish_reason) == (REFUSAL, "content_filter")
 
 

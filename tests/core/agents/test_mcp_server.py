@@ -155,7 +155,7 @@ async def test_errors_of_tools_are_for_the_model(shop: mcp_shop.Site, name: str,
 async def test_long_results_are_cut(shop: mcp_shop.Site) -> None:
     model = ScriptedModel([call("flood"), "Enough."])
     worker = ToolLoopModel(model, [shop.url])
-    await worker.complete(Request(messages=(Message.user("Go."),)))
+    await worker.complete(Request.user("Go."))
     await worker.aclose()
     assert len(model.requests[-1].messages[-1].text) < 1.01 * MAX_RESULT_CHARS
 

@@ -238,7 +238,7 @@ async def test_tools_of_other_kinds_implement_a_protocol() -> None:
             return "from elsewhere"
 
     model = ScriptedModel([calls(("remote", {}), ("remote", {"x": 1})), "Done."])
-    completion = await ToolLoopModel(model, [RemoteTool()]).complete(Request(messages=(Message.user("hi"),)))
+    completion = await ToolLoopModel(model, [RemoteTool()]).complete(Request.user("hi"))
     assert completion.text == "Done."
     assert results(model.requests[-1]) == ["from elsewhere", "error: no arguments are allowed"]
 
@@ -327,7 +327,7 @@ async def test_a_scripted_model_inside_a_tool_that_has_no_reply_left_fails_the_t
 
     async def ask() -> str:
         """Asks another model."""
-        return (await inner.complete(Request(messages=(Message.user("?"),)))).text
+        return (await inner.complete(Request.user("?"))).text
 
     with pytest.raises(ScriptError):
         await run(ScriptedModel([call("ask"), "done"]), ask)

@@ -36,7 +36,7 @@ from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Delta, ImagePart, Message, Price, Request, Sampling, Tool, ToolCall, Usage
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, DEFAULT_REPLY_CHARS, Limits, upper_bound
 
-REQUEST = Request(messages=(Message.user("x"),))
+REQUEST = Request.user("x")
 PRICE = Price(input=Decimal(1), output=Decimal(1))
 COUNTED = Limits(calls=99)
 """Limits that count the spending; a run without any has no use for it."""
@@ -118,7 +118,7 @@ def test_a_fingerprint_is_that_of_the_requests_json() -> None:
 
 async def test_a_timeout_does_not_change_the_fingerprint() -> None:
     assert fingerprint(REQUEST) == fingerprint(REQUEST.model_copy(update={"timeout": 1.0}))
-    assert fingerprint(REQUEST) != fingerprint(Request(messages=(Message.user("y"),)))
+    assert fingerprint(REQUEST) != fingerprint(Request.user("y"))
 
 
 @pytest.mark.parametrize(

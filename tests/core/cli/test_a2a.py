@@ -198,10 +198,10 @@ async def test_without_the_token_only_the_card_is_readable() -> None:
         agent = A2AAgent(site.url)
         assert agent.description == "team: Counts pens.; skills: ask"
         with pytest.raises(AuthenticationError, match="HTTP status 401"):
-            await agent.complete(Request(messages=(Message.user("How many?"),)))
+            await agent.complete(Request.user("How many?"))
         await agent.aclose()
         agent = A2AAgent(site.url, api_key=TOKEN)
-        reply = await agent.complete(Request(messages=(Message.user("How many?"),)))
+        reply = await agent.complete(Request.user("How many?"))
         await agent.aclose()
     assert reply.text == "17 pens."
 
@@ -283,7 +283,7 @@ async def test_the_command_serves_until_it_is_stopped(
     while not (match := re.search(r"serving (\S+)", (await process.stderr.readline()).decode())):
         assert not process.stderr.at_eof()
     agent = A2AAgent(match[1])
-    reply = await agent.complete(Request(messages=(Message.user("What is 6 * 7?"),)))
+    reply = await agent.complete(Request.user("What is 6 * 7?"))
     await agent.aclose()
     process.terminate()
     await process.communicate()

@@ -45,7 +45,7 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Flow, Policy
 from rl_conductor.workflow.workflow import Step, Workflow
 
-QUESTION = Request(messages=(Message.user("What is it?"),))
+QUESTION = Request.user("What is it?")
 
 
 async def whole(flow: Workflow) -> PlanStream:

@@ -61,7 +61,7 @@ async def test_then_another_worker_takes_over() -> None:
 
 async def test_a_cap_of_the_caller_is_kept() -> None:
     model = ScriptedModel(only_reasoning(DEFAULT_OUTPUT_TOKENS), name="a")
-    request = Request(messages=(Message.user("What is it?"),), sampling=Sampling(max_tokens=100))
+    request = Request.user("What is it?", sampling=Sampling(max_tokens=100))
 
     assert (await run(pool_of(a=model, b=ScriptedModel(lambda _: "B")), request)).text == "B"
     assert caps(model) == [100]

@@ -321,7 +321,7 @@ async def test_a_host_can_not_run_what_a_forged_continuation_names() -> None:
     forged = PlanRecord(source="continuation", workflow=workflow(("bad", "x", ())))
     denied = ScriptedModel("never")
     one = Conductor(ScriptedModel([]), pool_of(bad=denied, b="B"), policy=Policy(deny=frozenset({"bad"})))
-    for request in (bringing("bad"), Request(messages=(Message.user("q"),))):
+    for request in (bringing("bad"), Request.user("q")):
         with pytest.raises(WorkflowError):
             one.stepwise(request, forged)
     steps = one.stepwise(bringing("b"), forged)  # the plan is the message's, whatever the record says

@@ -424,7 +424,7 @@ async def test_a_verdict_that_does_not_fit_counts_as_a_failure(kind: Any, verdic
 
 def judge(model: Any) -> Any:
     async def check(content: Content) -> Verdict:
-        reply = await content.call(model, Request(messages=(Message.user(content.texts[0]),)))
+        reply = await content.call(model, Request.user(content.texts[0]))
         return Refuse("the judge said no") if reply.text == "no" else Allow()
 
     return check

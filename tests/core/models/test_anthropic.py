@@ -32,7 +32,7 @@ from rl_conductor.workflow.policy import Policy
 from .wire.anthropic import AnthropicWire, event
 from .wire.base import SECRET, Said, Seen
 
-HELLO = Request(messages=(Message.user("hello"),))
+HELLO = Request.user("hello")
 CALL = ToolCall(id="c1", name="weather", arguments='{"city": "Kyiv"}')
 OTHER = ToolCall(id="c2", name="clock", arguments="{}")
 

@@ -113,7 +113,7 @@ def test_the_needs_of_requests_are_capabilities() -> None:
 
 
 def test_a_plain_request_needs_no_capability() -> None:
-    require(ScriptedModel("hi", capabilities=Capabilities()), Request(messages=(Message.user("hi"),)))
+    require(ScriptedModel("hi", capabilities=Capabilities()), Request.user("hi"))
 
 
 # -------------------------------------------------------------------------------------------- replies

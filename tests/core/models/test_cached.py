@@ -14,7 +14,6 @@ from rl_conductor import (
     Completion,
     Conductor,
     ConfigError,
-    Message,
     Price,
     Request,
     Sampling,
@@ -30,7 +29,7 @@ from rl_conductor_training.workers.compact import CompactModel
 
 
 def asking(text: str = "hello", **sampling: object) -> Request:
-    return Request(messages=(Message.user(text),), sampling=Sampling.model_validate(sampling))
+    return Request.user(text, sampling=Sampling.model_validate(sampling))
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_tools_need_a_template_that_tells_of_them_and_writes_calls_as_json(templ
 def test_reasoning_that_the_template_opens_is_the_beginning_of_the_reply(ending: str, reasoning_prefix: str) -> None:
     template = PLAIN + "{% if add_generation_prompt %}<|assistant|>" + ending + "{% endif %}"
     chat = ChatTemplate(Tokenizer(template), parts=False)
-    asked = Request(messages=(Message.user("Hi"),))
+    asked = Request.user("Hi")
     assert chat.reasoning_prefix(asked) == reasoning_prefix
     assert chat.reasoning_prefix(asked.model_copy(update={"response_format": JsonFormat()})) == ""
 

@@ -22,7 +22,7 @@ from rl_conductor.errors import AuthenticationError, ModelTimeoutError, RateLimi
 from rl_conductor.models import Model, model
 from rl_conductor.models.base import collect
 from rl_conductor.models.prices import price_of
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 from rl_conductor.workflow.policy import Policy
 
 from .wire.base import SECRET
@@ -37,7 +37,7 @@ from .wire.clouds import (
     message,
 )
 
-HELLO = Request(messages=(Message.user("hello there"),))
+HELLO = Request.user("hello there")
 CLOUD_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "ANTHROPIC_", "IDENTITY_", "MSI_", "OPENAI_")
 
 

@@ -59,7 +59,7 @@ from .wire.base import CALLS, COUNTS, SECRET
 
 Ask = Callable[[Model, Request], Awaitable[Completion]]
 
-HELLO = Request(messages=(Message.user("hello there"),))
+HELLO = Request.user("hello there")
 TOOLS = (
     Tool(name="weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}}),
     Tool(name="clock", parameters={"type": "object", "properties": {"zone": {"type": "string"}}}),
@@ -587,7 +587,7 @@ async def test_a_cancelled_call_is_cancelled_at_once(subject: Subject) -> None:
 async def test_many_calls_at_once_each_get_their_own_answer(subject: Subject, ask: Ask) -> None:
     model = subject.model("echo")
     texts = [f"number {number}" for number in range(40)]
-    replies = await asyncio.gather(*(ask(model, Request(messages=(Message.user(text),))) for text in texts))
+    replies = await asyncio.gather(*(ask(model, Request.user(text)) for text in texts))
     assert [reply.text for reply in replies] == [f"You said: {text}" for text in texts]
 
 

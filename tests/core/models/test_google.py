@@ -28,7 +28,7 @@ from rl_conductor.types import (
 from .wire.base import SECRET, Failure, Said, Seen
 from .wire.google import GoogleWire
 
-HELLO = Request(messages=(Message.user("hello"),))
+HELLO = Request.user("hello")
 CALL = ToolCall(id="c1", name="weather", arguments='{"city": "Kyiv"}')
 OTHER = ToolCall(id="c2", name="clock", arguments="{}")
 SIGNATURE = "c2lnbmVk"

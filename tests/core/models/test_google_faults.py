@@ -24,7 +24,7 @@ from rl_conductor.types import Message, ReasoningPart, Request
 from .wire.base import SECRET, Failure, Said, Seen
 from .wire.google import RETRY_INFO, GoogleWire
 
-HELLO = Request(messages=(Message.user("hello"),))
+HELLO = Request.user("hello")
 QUOTA = {"code": 429, "message": f"Quota of {SECRET}.", "status": "RESOURCE_EXHAUSTED", "details": [RETRY_INFO]}
 
 

@@ -34,7 +34,7 @@ from .wire.base import SECRET, Wire
 from .wire.clouds import PROJECT, VertexWire
 from .wire.google import GoogleWire
 
-HELLO = Request(messages=(Message.user("hello"),))
+HELLO = Request.user("hello")
 SCHEMA = {"type": "object", "properties": {"a_b": {"type": "integer", "minimum": 1}}, "required": ["a_b"]}
 SIGNATURE = "c2lnbmVk"
 RICH = Request(

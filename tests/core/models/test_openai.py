@@ -23,12 +23,12 @@ from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.openai.services import OllamaModel, OpenRouterModel, VLLMServerModel
 from rl_conductor.models.prices import price_of
 from rl_conductor.trace.trace import Call
-from rl_conductor.types import FREE, Grammar, Message, Request, Sampling
+from rl_conductor.types import FREE, Grammar, Request, Sampling
 
 from .wire.base import SECRET, Failure
 from .wire.openai import OpenAIWire
 
-HELLO = Request(messages=(Message.user("hello there"),))
+HELLO = Request.user("hello there")
 GRAMMAR = HELLO.model_copy(update={"response_format": Grammar(gbnf='root ::= "yes" | "no"')})
 VARIABLES = [
     f"{vendor}_{what}" for vendor in ("OPENAI", "OPENROUTER", "OLLAMA", "VLLM") for what in ("API_KEY", "BASE_URL")
@@ -334,7 +334,7 @@ def test_array_bounds_go_only_where_a_strict_schema_may_have_them(
 async def test_a_request_longer_than_the_stated_context_is_never_sent() -> None:
     model = OpenAIModel("m", base_url="http://127.0.0.1:9/v1", api_key="k", context=100)
     calls: list[Call] = []
-    call = ModelCall(run=RunContext(), model=model, request=Request(messages=(Message.user("x" * 700),)), calls=calls)
+    call = ModelCall(run=RunContext(), model=model, request=Request.user("x" * 700), calls=calls)
 
     with pytest.raises(ContextLengthError, match="116 tokens or more, but the model's context is 100"):
         await call.complete()

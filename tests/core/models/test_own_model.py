@@ -22,7 +22,7 @@ async def test_a_model_needs_a_name_and_complete_only() -> None:
 
     assert trace.text == "Hello?"
     assert trace.usage.unpriced_calls == 1, "its price is unknown"
-    first = await anext(Echo().stream(Request(messages=(Message.user("hi"),))))
+    first = await anext(Echo().stream(Request.user("hi")))
     assert first == Delta(text="hi")
     await made.aclose()
 

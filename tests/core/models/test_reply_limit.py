@@ -21,13 +21,13 @@ from rl_conductor.models.http.reply_limit import MAX_REPLY_BYTES, MAX_STREAM_BYT
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.openai.wire import Reply
 from rl_conductor.models.reply_chars import CHARS_PER_PART, max_reply_chars
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 
 MEGABYTE = 2**20
 BLOCK = b" " * MEGABYTE
 MEGABYTES = 256
 MAX_MEMORY = 8 * MAX_REPLY_BYTES
-REQUEST = Request(messages=(Message.user("Say it."),))
+REQUEST = Request.user("Say it.")
 
 
 def plain() -> Iterator[bytes]:

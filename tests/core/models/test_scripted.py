@@ -13,7 +13,7 @@ from rl_conductor.models.base import collect
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, Delta, Message, Price, Request, Tool, ToolCall, Usage
 
-HELLO = Request(messages=(Message.user("hello there"),))
+HELLO = Request.user("hello there")
 
 
 async def texts(model: ScriptedModel, count: int) -> list[str]:
@@ -92,7 +92,7 @@ async def test_the_delay_may_depend_on_the_request() -> None:
     model = ScriptedModel("done", delay=lambda request: 30 if "slow" in request.messages[0].text else 0)
     assert (await asyncio.wait_for(model.complete(HELLO), 1)).text == "done"
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(model.complete(Request(messages=(Message.user("slow"),))), 0.02)
+        await asyncio.wait_for(model.complete(Request.user("slow")), 0.02)
 
 
 async def test_what_it_cannot_take_is_refused() -> None:

@@ -11,12 +11,12 @@ from rl_conductor import ConfigError, ModelError, WorkerPool
 from rl_conductor.models import model
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.prices import price_of
-from rl_conductor.types import Message, Request, Sampling
+from rl_conductor.types import Request, Sampling
 
 from .wire.base import SECRET
 from .wire.openai import OpenAIWire
 
-HELLO = Request(messages=(Message.user("hello there"),), sampling=Sampling(seed=7))
+HELLO = Request.user("hello there", sampling=Sampling(seed=7))
 SERVICES = ("deepseek", "fireworks", "groq", "mistral", "openrouter", "together", "xai")
 
 

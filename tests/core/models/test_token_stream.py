@@ -72,7 +72,7 @@ def test_an_empty_stop_string_stops_nothing() -> None:
 
 def test_the_models_price_makes_the_cost() -> None:
     dear = ScriptedModel("four", price=Price(input=Decimal(3), output=Decimal(5)))
-    request = Request(messages=(Message.user("?"),))
+    request = Request.user("?")
     reply = ToolCallReader(request, model=dear.name)
     reply.add("four")
     counted = Usage(input_tokens=2, output_tokens=1)
@@ -81,7 +81,7 @@ def test_the_models_price_makes_the_cost() -> None:
 
 
 def test_an_empty_reply_is_an_answer_after_the_results_of_tools_only() -> None:
-    model, asked = ScriptedModel(""), Request(messages=(Message.user("?"),))
+    model, asked = ScriptedModel(""), Request.user("?")
     calls = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")])
     told = asked.model_copy(update={"messages": (*asked.messages, calls, Message.tool("1", "done"))})
     reply = ToolCallReader(told, model=model.name)

@@ -17,7 +17,7 @@ from rl_conductor.errors import BadResponseError
 from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import AnyWorker
 from rl_conductor.pool.worker_prompt import Evidence, question_in, replies_in, worker_prompt
-from rl_conductor.types import Message, Request, Usage
+from rl_conductor.types import Request, Usage
 
 CHAIN = plan((0, "17 * 3", []), (1, "Check it.", ["all"]))
 
@@ -74,7 +74,7 @@ async def test_a_function_with_a_parameter_called_question_gets_the_users_questi
 )
 async def test_the_question_is_passed_wherever_its_parameter_stands(function: Any, reply: str) -> None:
     prompt = worker_prompt("q", [], "Do.", key="k")
-    assert (await FunctionModel(function).complete(Request(messages=(Message.user(prompt),)))).text == reply
+    assert (await FunctionModel(function).complete(Request.user(prompt))).text == reply
 
 
 def test_its_docstring_describes_it_to_the_planner() -> None:
@@ -134,13 +134,13 @@ async def test_a_call_that_fails_is_charged_no_tokens(error: Exception) -> None:
     ],
 )
 async def test_any_return_value_becomes_text(function: Any, reply: str) -> None:
-    completion = await FunctionModel(function).complete(Request(messages=(Message.user("hi"),)))
+    completion = await FunctionModel(function).complete(Request.user("hi"))
     assert completion.text == reply
 
 
 async def test_an_empty_reply_is_an_error() -> None:
     with pytest.raises(BadResponseError):
-        await FunctionModel(lambda _: " ").complete(Request(messages=(Message.user("hi"),)))
+        await FunctionModel(lambda _: " ").complete(Request.user("hi"))
 
 
 @pytest.mark.parametrize("function", [lambda: "x", lambda a, b, c: "x"])
@@ -152,7 +152,7 @@ def test_a_function_with_other_parameters_is_refused_with_what_to_write(function
 async def test_cancelling_does_not_wait_for_a_sync_function() -> None:
     release = threading.Event()
     model = FunctionModel(lambda _: str(release.wait(SOON)))
-    task = asyncio.create_task(model.complete(Request(messages=(Message.user("hi"),))))
+    task = asyncio.create_task(model.complete(Request.user("hi")))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

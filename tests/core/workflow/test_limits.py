@@ -136,7 +136,7 @@ def test_the_output_is_bounded_by_what_is_asked_or_the_default() -> None:
 @pytest.mark.parametrize("cache_write", [None, Decimal(1), Decimal(1000)])
 def test_no_call_costs_more_than_its_bound_whatever_the_vendor_caches(cache_write: Decimal | None) -> None:
     price = DEAR.model_copy(update={"cache_write": cache_write})
-    most = upper_bound(Request(messages=(Message.user("x"),)), price)
+    most = upper_bound(Request.user("x"), price)
     assert most.cost is not None
     for kept in (0, 1, most.input_tokens):
         counts = {"input_tokens": most.input_tokens, "output_tokens": most.output_tokens, "cache_write_tokens": kept}
@@ -152,7 +152,7 @@ def test_a_text_document_is_bounded_by_its_bytes() -> None:
     part = FilePart(media_type="text/plain", data=b64encode(text.encode()).decode())
     bound = upper_bound(Request(messages=(Message(role="user", content=(part,)),)), None).input_tokens
 
-    assert bound >= upper_bound(Request(messages=(Message.user(text),)), None).input_tokens
+    assert bound >= upper_bound(Request.user(text), None).input_tokens
 
 
 LIMITS = st.fixed_dictionaries(
@@ -186,7 +186,7 @@ def test_limits_that_are_not_set_lower_nothing() -> None:
 
 
 def test_typical_tokens_are_fewer_than_the_upper_bound() -> None:
-    request = Request(messages=(Message.user("word " * 100),))
+    request = Request.user("word " * 100)
     assert 100 <= estimate_input_tokens(request) < upper_bound(request, None).tokens
 
 
@@ -204,6 +204,6 @@ def test_the_least_number_of_tokens_counts_texts_and_arguments_of_calls() -> Non
 def test_a_limit_that_was_used_up_on_reasoning_is_raised_as_far_as_the_context_allows(
     max_tokens: int | None, context: int | None, raised: int | None
 ) -> None:
-    request = Request(messages=(Message.user("x" * 40),), sampling=Sampling(max_tokens=max_tokens))
+    request = Request.user("x" * 40, sampling=Sampling(max_tokens=max_tokens))
     assert min_input_tokens(request) == 6
     assert raised_max_tokens(request, context) == raised

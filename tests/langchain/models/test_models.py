@@ -44,7 +44,7 @@ from rl_conductor.errors import (
 from rl_conductor.models import Model
 from rl_conductor.types import Completion, JsonFormat, ToolCall
 
-HELLO = Request(messages=(Message.user("Hello"),))
+HELLO = Request.user("Hello")
 NOW = Tool(name="now", description="The time.")
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 

@@ -19,7 +19,7 @@ from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel
 from langchain_vendor import Vendor
-from rl_conductor import Limits, Message, Request, Sampling, ScriptedModel
+from rl_conductor import Limits, Request, Sampling, ScriptedModel
 from rl_conductor.types import Delta, JsonFormat
 
 PIECES = ["Hello", " to", " you", "."]
@@ -153,7 +153,7 @@ class Counting(Whole):
         return ChatResult(generations=[ChatGeneration(message=AIMessage(self._secret))])
 
 
-HELLO = Request(messages=(Message.user("Hello"),))
+HELLO = Request.user("Hello")
 ALL_SET = HELLO.model_copy(update={"sampling": Sampling(temperature=0.1, max_tokens=9, seed=3, stop=("END",))})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_conductor import Step, Workflow
 from rl_conductor.planning.routing.selector import WorkflowSelector
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 from rl_conductor_training.bench.selector_training import train_selector
 
 FIGURES, WORDS, USELESS = (
@@ -17,7 +17,7 @@ WORD_QUESTIONS = [f"What is the number of bridges of {town}? Reply in English wo
 
 
 def select(selector: WorkflowSelector, question: str) -> Workflow:
-    return selector.select(Request(messages=(Message.user(question),)))
+    return selector.select(Request.user(question))
 
 
 def test_words_that_distinguish_the_workflows_decide_for_requests_in_other_words() -> None:

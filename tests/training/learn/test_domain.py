@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_conductor import Step, Workflow
 from rl_conductor.planning.routing.selector import WorkflowSelector
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 from rl_conductor_training.learn.domain.training import has_chains, ordinary_requests, task_domain, train_domain
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import group_of
@@ -16,7 +16,7 @@ CHAIN = Workflow(steps=(*SINGLE.steps, Step(subtask="Write.", worker="writer", a
 
 
 def ask(question: str) -> Request:
-    return Request(messages=(Message.user(question),))
+    return Request.user(question)
 
 
 def test_ordinary_requests_are_many_and_different() -> None:

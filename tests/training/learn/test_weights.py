@@ -11,7 +11,7 @@ from rl_conductor import Conductor, ConfigError
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.config.learned_folder import read_conductor_file, write_conductor_folder
 from rl_conductor.pool.pool_file import PlannerEntry
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 from rl_conductor_training.learn import LearnSettings, PlannerWeights
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.data import split_task
@@ -120,7 +120,7 @@ async def test_a_trained_planner_plans_only_requests_like_the_questions_of_its_t
     planner = Conductor.load(tmp_path, pool=build_pool()).planner
 
     def model_for(question: str) -> str:
-        return planner.for_request(Request(messages=(Message.user(question),))).model.name
+        return planner.for_request(Request.user(question)).model.name
 
     assert {model_for(sample.question) for sample in task.samples} == {"openai:trained"}
     assert model_for("Spell backwards the population of the city of Turin.") == "openai:trained"

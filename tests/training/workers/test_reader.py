@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rl_conductor import Message, Request, ScriptedModel, WorkerPool, model
+from rl_conductor import Request, ScriptedModel, WorkerPool, model
 from rl_conductor.models import Capabilities
 from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
 from rl_conductor.types import Grammar
@@ -20,7 +20,7 @@ TOWNS = PassageIndex(
 
 
 def asking(text: str) -> Request:
-    return Request(messages=(Message.user(text),))
+    return Request.user(text)
 
 
 async def test_the_reply_is_the_passage_that_the_base_model_chooses() -> None:

@@ -13,7 +13,7 @@ TASK = "What is 6 times 7? Reply in words."
 
 
 async def written_by(base: ScriptedModel, prompt: str) -> str:
-    reply = await WriterModel(base).complete(Request(messages=(Message.user(prompt),)))
+    reply = await WriterModel(base).complete(Request.user(prompt))
     assert reply.usage.calls == 1
     return reply.text
 
@@ -60,4 +60,4 @@ async def test_a_base_model_by_name_gets_its_options_and_compact_prompts(monkeyp
     assert isinstance(writer, WriterModel)
     assert isinstance(writer.base, CompactModel)
     prompt = worker_prompt(TASK, [], "Answer.", key="ab")
-    assert (await writer.complete(Request(messages=(Message.user(prompt),)))).text == "FORTY"
+    assert (await writer.complete(Request.user(prompt))).text == "FORTY"

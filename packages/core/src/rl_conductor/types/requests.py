@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -77,6 +77,11 @@ class Request(Value):
     sampling: Sampling = Field(default_factory=Sampling)
     timeout: float | None = None
     """Seconds until the call is cancelled."""
+
+    @classmethod
+    def user(cls, text: str, *, sampling: Sampling | None = None) -> Self:
+        """Returns a request with one message, of the user."""
+        return cls(messages=(Message.user(text),), sampling=sampling or Sampling())
 
     @property
     def needs(self) -> tuple[Need, ...]:

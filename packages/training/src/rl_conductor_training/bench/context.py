@@ -18,7 +18,7 @@ from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Message, Request, Sampling, Usage, total
+from rl_conductor.types import Request, Sampling, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, Workflow
@@ -127,7 +127,7 @@ class BenchContext:
             access=access,
             selector=selector,
         )
-        request = Request(messages=(Message.user(question),), sampling=sampling or Sampling())
+        request = Request.user(question, sampling=sampling)
         try:
             return await conductor.run(request, workflow=workflow, on_event=self.meter.on_event)
         except RunError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Message, Request, prompt_in
+from rl_conductor.types import Request, prompt_in
 from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.tasks import Sample
 
@@ -29,7 +29,7 @@ def examples_from_results(samples: Sequence[Sample], results: Sequence[SampleRes
     """Labels the samples of a task by a worker's results; a missing answer counts as wrong."""
     values = {result.key.sample: result.value for result in results}
     return [
-        RouterExample(Request(messages=(Message.user(sample.question),)), values[sample.id] == 1)
+        RouterExample(Request.user(sample.question), values[sample.id] == 1)
         for sample in samples
         if sample.id in values
     ]

@@ -30,7 +30,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.truncation import truncate_middle
-from rl_conductor.types import Dollars, Message, Request, Text, Value
+from rl_conductor.types import Dollars, Request, Text, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.statistics import Difference, Estimate, estimate, mean_difference
 from rl_conductor_training.learn.data import HeldOutOpening
@@ -224,7 +224,7 @@ def _last_row(
     """Returns the newest row of the learned system on a question."""
     system, workflow = method, None
     if selector is not None:
-        system, workflow = "workflow", selector.select(Request(messages=(Message.user(sample.question),)))
+        system, workflow = "workflow", selector.select(Request.user(sample.question))
     matching = [
         row
         for row in rows

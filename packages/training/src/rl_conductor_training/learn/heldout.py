@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rl_conductor.planning.routing.selector import WorkflowSelector
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
@@ -124,7 +124,7 @@ def _describe_unplanned(systems: Iterable[SystemRows], samples: Sequence[str]) -
 
 
 def _select(selector: WorkflowSelector, sample: Sample) -> Workflow:
-    return selector.select(Request(messages=(Message.user(sample.question),)))
+    return selector.select(Request.user(sample.question))
 
 
 def _oracle(table: ScoreTable, workflows: Sequence[Workflow]) -> dict[str, ExperienceRow]:

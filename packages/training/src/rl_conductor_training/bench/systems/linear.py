@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Literal
 
-from rl_conductor.types import Message, Request
+from rl_conductor.types import Request
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.results import fingerprint_results
 from rl_conductor_training.bench.selector_training import train_selector
@@ -33,7 +33,7 @@ class Linear(WorkflowList):
         chains = {workflow: chain for chain, workflow in workflows.items()}
 
         async def answer(sample: Sample, repeat: int) -> Reply:
-            workflow = selector.select(Request(messages=(Message.user(sample.question),)))
+            workflow = selector.select(Request.user(sample.question))
             trace = await context.run(sample.question, repeat=repeat, workflow=workflow)
             return Reply.from_trace(trace, choice=chains[workflow])
 

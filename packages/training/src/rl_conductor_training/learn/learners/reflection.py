@@ -18,7 +18,7 @@ from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_k
 from rl_conductor.text.reasoning import split_reasoning
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import Call
-from rl_conductor.types import Message, Request, Sampling
+from rl_conductor.types import Request, Sampling
 from rl_conductor_training.learn.experience import ExperienceRow
 
 PLANNER = "instructions"
@@ -117,7 +117,7 @@ async def rewrite_text(
         LimitError: the budget does not allow the call.
     """
     sampling = Sampling(max_tokens=REPLY_TOKENS)
-    request = Request(messages=(Message.user(build_prompt(text, worker, cards, reports)),), sampling=sampling)
+    request = Request.user(build_prompt(text, worker, cards, reports), sampling=sampling)
     call = ModelCall(run=RunContext(retries=RETRIES), model=model, request=request, calls=calls)
     reply = split_reasoning((await call.complete()).text).answer
     return parse_text(reply, is_card=worker is not None)

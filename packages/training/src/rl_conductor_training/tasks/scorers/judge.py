@@ -19,7 +19,7 @@ from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor.scoring import Sample, Score, compared, wrong
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.trace.trace import Call
-from rl_conductor.types import Message, Request, Sampling
+from rl_conductor.types import Request, Sampling
 
 RETRIES = 5
 """Maximum retries of a call that failed with a retryable error."""
@@ -98,7 +98,7 @@ class Judge:
 
     async def _says_yes(self, prompt: str) -> bool:
         """Asks for one verdict. Raises `ValueError` if it is neither yes nor no."""
-        request = Request(messages=(Message.user(prompt),), sampling=Sampling(temperature=0.0))
+        request = Request.user(prompt, sampling=Sampling(temperature=0.0))
         reply = await self._complete(request)
         words: list[str] = re.findall(r"[a-z]+", reply.lower())
         if not words or words[-1] not in ("yes", "no"):
