@@ -1,4 +1,4 @@
-"""`rl-conductor worker`: processes of their own that share the batches of a server."""
+"""`rl-conductor batch-worker`: processes of their own that share the batches of a server."""
 
 from __future__ import annotations
 
@@ -23,10 +23,17 @@ PLAN = plan((0, "Draft one.", []), (2, "Finish it.", ["all"]))
 
 
 @asynccontextmanager
-async def worker(config: Path) -> AsyncGenerator[asyncio.subprocess.Process, None]:
-    """`rl-conductor worker --config`, killed at the end if it is still there."""
+async def batch_worker(config: Path) -> AsyncGenerator[asyncio.subprocess.Process, None]:
+    """`rl-conductor batch-worker --config`, killed at the end if it is still there."""
     started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "worker", "--config", str(config)),
+        *(
+            sys.executable,
+            "-c",
+            "from rl_conductor.cli.main import main; main()",
+            "batch-worker",
+            "--config",
+            str(config),
+        ),
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, "OPENAI_API_KEY": "secret-of-the-vendor", "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
     )
@@ -73,13 +80,13 @@ async def test_a_killed_worker_is_replaced_by_another_and_no_finished_step_is_pa
             request = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
             made = await http.post("/v1/batches", json={"input_file_id": upload.json()["id"], **request})
             path = f"/v1/batches/{made.json()['id']}"
-            async with worker(config) as first:
+            async with batch_worker(config) as first:
                 await until(lambda: upstream.asked["c"] == 3)
                 await drafts_recorded(url, 3)
                 first.send_signal(signal.SIGKILL)
                 await first.wait()
             upstream.held.clear()
-            async with worker(config) as second:
+            async with batch_worker(config) as second:
                 async with asyncio.timeout(SOON):
                     while (batch := (await http.get(path)).json())["status"] == "in_progress":  # noqa: ASYNC110
                         await asyncio.sleep(0.05)

@@ -184,7 +184,13 @@ def test_batch_workers_have_the_settings_and_the_store_of_the_servers() -> None:
     documents = rendered("batchWorkers.enabled=true", "batchWorkers.concurrency=64", "batchWorkers.replicaCount=3")
     worker, server = pod(documents, "demo-rl-conductor-batch"), pod(documents)
     (container,), (serving,) = worker.pop("containers"), server.pop("containers")
-    assert container["args"][:5] == ["worker", "--config", "/etc/rl-conductor/conductor.toml", "--concurrency", "64"]
+    assert container["args"][:5] == [
+        "batch-worker",
+        "--config",
+        "/etc/rl-conductor/conductor.toml",
+        "--concurrency",
+        "64",
+    ]
     assert serving["args"][5:7] == ["--port", "8100"]
     assert container["args"][5:] == serving["args"][7:]
     shared = ("image", "envFrom", "volumeMounts", "securityContext", "resources")

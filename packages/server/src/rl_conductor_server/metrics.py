@@ -67,7 +67,7 @@ class Metrics:
         self._batch_items = counter("conductor_batch_items", "Requests of batches that have ended.", ["outcome"])
         self._queued_items = Gauge(
             "conductor_batch_items_queued",
-            "Requests of all batches that wait for a process; the signal to scale workers on.",
+            "Requests of all batches that wait for a process; the signal to scale batch workers on.",
             registry=registry,
             multiprocess_mode="mostrecent",
         )

@@ -235,7 +235,7 @@ class BatchEntry(_Entry):
     """Files and batches: `[batches]`."""
 
     concurrency: int = Field(default=4, ge=0)
-    """Maximum number of items that a server processes at once; with 0, only `rl-conductor worker` processes them."""
+    """Maximum number of items that a server processes at once; with 0, only batch workers process them."""
     file_bytes: int = Field(default=16 * 2**20, ge=1024)
     """Maximum size of an uploaded file."""
     lines: int = Field(default=10_000, ge=1)

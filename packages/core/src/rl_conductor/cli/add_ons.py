@@ -11,7 +11,7 @@ from urllib.request import url2pathname
 SERVER, TRAINING = "rl-conductor-server", "rl-conductor-training"
 ADD_ONS = {
     "serve": SERVER,
-    "worker": SERVER,
+    "batch-worker": SERVER,
     "runs": SERVER,
     "show": SERVER,
     "audit": SERVER,

@@ -1,4 +1,4 @@
-"""`BatchProcessor`: processes items of batches as long as the server, or a worker process, runs."""
+"""`BatchProcessor`: processes items of batches as long as the server, or a batch worker, runs."""
 
 from __future__ import annotations
 

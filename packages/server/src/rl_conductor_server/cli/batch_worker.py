@@ -1,4 +1,4 @@
-"""`worker`: processes batches in a process of its own, on any machine that reaches the server's store."""
+"""`batch-worker`: processes batches in a process of its own, on any machine that reaches the server's store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rl_conductor_server.settings import Settings
 
 
-def worker(
+def batch_worker(
     *,
     config: Annotated[
         Path | None,
@@ -38,8 +38,8 @@ def worker(
 
     \b
     Examples:
-      rl-conductor worker --config conductor.toml
-      rl-conductor worker --config conductor.toml --concurrency 64
+      rl-conductor batch-worker --config conductor.toml
+      rl-conductor batch-worker --config conductor.toml --concurrency 64
     """
     from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
