@@ -259,7 +259,7 @@ def create_server(folder: Path, *, seconds: float, faults: float, seed: int) -> 
     key, hashed = generate_key()
     port, store, log = free_port(), f"sqlite:///{folder / 'runs.db'}", folder / "vendor.jsonl"
     with vendor(seconds=seconds, faults=faults, seed=seed, log=log) as upstream:
-        config = folder / "conductor.toml"
+        config = folder / "server.toml"
         workers = "".join(WORKER.format(name=name, vendor=upstream) for name in "abc")
         settings = {"port": port, "hashed": hashed, "vendor": upstream, "workers": workers, "store": store}
         config.write_text(SETTINGS.format(**settings, lease=LEASE_SECONDS))

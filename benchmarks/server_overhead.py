@@ -156,7 +156,7 @@ def ours(folder: Path, upstream: str) -> Iterator[Client]:
     """Runs our server for this vendor."""
     port = free_port()
     workers = "".join(WORKER.format(name=name, vendor=upstream) for name in (*"abc", *CHUNK_SECONDS))
-    config = folder / "conductor.toml"
+    config = folder / "server.toml"
     config.write_text(SETTINGS.format(port=port, hashed=hash_key(KEY), vendor=upstream, workers=workers, folder=folder))
     command = [sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "serve", "--config", str(config)]
     env = {**os.environ, "OPENAI_API_KEY": "none"}

@@ -34,7 +34,7 @@ def test_the_diffs_are_those_of_the_programs() -> None:
 
 
 def test_the_settings_are_those_of_the_server() -> None:
-    settings, page = (PROGRAMS / "conductor.toml").read_text(), PAGE.read_text()
+    settings, page = (PROGRAMS / "server.toml").read_text(), PAGE.read_text()
     assert f"```toml\n{settings}```" in page
     assert f"#settings-of-the-server), {len([line for line in settings.splitlines() if line])} lines." in page
 

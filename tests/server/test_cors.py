@@ -97,7 +97,7 @@ async def test_without_keys_only_listed_websites_may_send_requests(serve: Serve)
     ],
 )
 def test_an_origin_that_no_browser_sends_is_rejected(tmp_path: Path, origin: str) -> None:
-    path = tmp_path / "conductor.toml"
+    path = tmp_path / "server.toml"
     path.write_text(f'[web]\norigins = ["{origin}"]\n')
     with pytest.raises(ConfigError, match=r"web\.origins.*is no origin; write scheme://host"):
         read_settings(path)
@@ -107,6 +107,6 @@ def test_an_origin_that_no_browser_sends_is_rejected(tmp_path: Path, origin: str
     "origin", [SITE, "http://localhost:3000", "http://[::1]:5173", "https://a:80", "tauri://localhost"]
 )
 def test_an_origin_may_have_a_port_and_any_scheme(tmp_path: Path, origin: str) -> None:
-    path = tmp_path / "conductor.toml"
+    path = tmp_path / "server.toml"
     path.write_text(f'[web]\norigins = ["{origin}"]\n')
     assert read_settings(path).web.origins == (origin,)

@@ -54,18 +54,18 @@ def test_a_service_is_reached_at_the_port_that_its_container_listens_on(name: st
 def test_the_settings_make_a_pool_and_name_services_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY"):
         monkeypatch.setenv(name, "secret")
-    settings = read_settings(KUBERNETES / "conductor.toml")
+    settings = read_settings(KUBERNETES / "server.toml")
     assert settings.inline_pool is not None
     assert set(from_file(settings.inline_pool, "a test").pool) == {"gpt", "gpt-mini", "claude"}
     assert settings.keys
     services = {one["metadata"]["name"] for one in documents() if one["kind"] == "Service"}
-    named = re.findall(r"(?:http://|@)(\w+)", (KUBERNETES / "conductor.toml").read_text())
+    named = re.findall(r"(?:http://|@)(\w+)", (KUBERNETES / "server.toml").read_text())
     assert set(named) == {"vllm", "postgres"} <= services
 
 
 def test_a_pod_that_must_stop_gets_the_time_to_finish_what_it_runs() -> None:
     pause = SERVER["lifecycle"]["preStop"]["sleep"]["seconds"]
-    drain = read_settings(KUBERNETES / "conductor.toml").intake.drain_seconds
+    drain = read_settings(KUBERNETES / "server.toml").intake.drain_seconds
     assert PODS["conductor"]["terminationGracePeriodSeconds"] > pause + drain
 
 
@@ -74,8 +74,8 @@ def test_port_and_settings_are_where_image_and_manifest_say() -> None:
     assert SERVER["ports"][0]["containerPort"] == port
     assert f"EXPOSE {port}" in CONTAINERFILE
     assert f"127.0.0.1:{port}/healthz" in CONTAINERFILE
-    assert f'"{SERVER["volumeMounts"][0]["mountPath"]}/conductor.toml"' in CONTAINERFILE
-    assert KUSTOMIZATION["configMapGenerator"] == [{"name": "conductor", "files": ["conductor.toml"]}]
+    assert f'"{SERVER["volumeMounts"][0]["mountPath"]}/server.toml"' in CONTAINERFILE
+    assert KUSTOMIZATION["configMapGenerator"] == [{"name": "conductor", "files": ["server.toml"]}]
 
 
 def test_nobody_is_root_in_image_and_pod() -> None:

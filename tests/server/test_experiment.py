@@ -24,7 +24,7 @@ conductor = "{conductor}"
 
 
 def read(folder: Path, name: str = "assistant", conductor: str = "conductor-mini", more: str = "") -> Settings:
-    path = folder / "conductor.toml"
+    path = folder / "server.toml"
     path.write_text(SETTINGS.format(name=name, conductor=conductor, more=more))
     return read_settings(path)
 

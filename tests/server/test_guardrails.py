@@ -180,12 +180,12 @@ def test_guardrails_stand_in_the_pool_file_and_in_the_settings(tmp_path: Path) -
     (tmp_path / "pool.toml").write_text(
         '[workers.a]\nmodel = "ollama:a"\n[[guardrails]]\ntype = "presidio"\n', encoding="utf-8"
     )
-    (tmp_path / "conductor.toml").write_text(
+    (tmp_path / "server.toml").write_text(
         'pool = "pool.toml"\n[[guardrails]]\ntype = "groundedness"\nname = "facts"\nfail_open = true\ntimeout = 5\n'
         'options = { checker = "a", on_doubt = "replace" }\n',
         encoding="utf-8",
     )
-    found = discover_pool(read_settings(tmp_path / "conductor.toml"))
+    found = discover_pool(read_settings(tmp_path / "server.toml"))
     names = [(guard.name, sorted(guard.stages), guard.fail_open, guard.timeout) for guard in found.guardrails]
     assert names == [("pii", ["answer", "input", "reply"], False, 30.0), ("facts", ["answer"], True, 5.0)]
 

@@ -76,8 +76,8 @@ def strip(value: Any) -> Any:
         return [strip(one) for one in value]
     if not isinstance(value, dict):
         return value
-    if "conductor.toml" in value:
-        settings = tomllib.loads(value["conductor.toml"])
+    if "server.toml" in value:
+        settings = tomllib.loads(value["server.toml"])
         settings.pop("store", None)
         return settings
     own = {"labels", "annotations", "creationTimestamp"}
@@ -147,7 +147,7 @@ def test_two_releases_in_one_namespace_share_no_object_and_no_pod() -> None:
 
 def test_the_settings_are_valid_and_their_store_is_the_postgres_of_the_release() -> None:
     documents = rendered()
-    text = documents["ConfigMap", "demo-rl-conductor"]["data"]["conductor.toml"]
+    text = documents["ConfigMap", "demo-rl-conductor"]["data"]["server.toml"]
     settings = Settings.model_validate(tomllib.loads(text))
     assert settings.inline_pool is not None
     assert settings.planner is not None
@@ -160,7 +160,7 @@ def test_the_settings_are_valid_and_their_store_is_the_postgres_of_the_release()
 def test_the_pool_of_the_settings_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "VLLM_API_KEY"):
         monkeypatch.setenv(name, "secret")
-    text = rendered()["ConfigMap", "demo-rl-conductor"]["data"]["conductor.toml"]
+    text = rendered()["ConfigMap", "demo-rl-conductor"]["data"]["server.toml"]
     pool = Settings.model_validate(tomllib.loads(text)).inline_pool
     assert pool is not None
     assert set(from_file(pool, "a test").pool) == {"gpt", "gpt-mini", "claude"}
@@ -187,7 +187,7 @@ def test_batch_workers_have_the_settings_and_the_store_of_the_servers() -> None:
     assert container["args"][:5] == [
         "batch-worker",
         "--config",
-        "/etc/rl-conductor/conductor.toml",
+        "/etc/rl-conductor/server.toml",
         "--concurrency",
         "64",
     ]

@@ -87,7 +87,7 @@ async def test_the_page_and_the_command_line_show_the_decision(at: At, tmp_path:
 
 def test_a_models_router_lies_beside_its_settings_and_is_part_of_what_it_is(tmp_path: Path) -> None:
     capital_router().write(tmp_path / "router.json")
-    config = tmp_path / "conductor.toml"
+    config = tmp_path / "server.toml"
     config.write_text('[models.house]\nreleased = 2026-11-01\nrouter = "router.json"\n')
     found = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(a="from a"))
 

@@ -19,7 +19,7 @@ HASH = "0" * 64
 
 
 def read(tmp_path: Path, text: str) -> Settings:
-    path = tmp_path / "conductor.toml"
+    path = tmp_path / "server.toml"
     path.write_text(text)
     return read_settings(path)
 

@@ -103,7 +103,7 @@ def settings_file(folder: Path, upstream: Vendor, store: str) -> Path:
     tables = [f'[planner]\nmodel = "openai:planner"\n{options}\n{price}']
     tables += [f'[workers.{name}]\nmodel = "openai:{name}"\n{options}\n{price}' for name in "abc"]
     tables += [f'[store]\nurl = "{store}"\nlease_seconds = 2', "[intake]\ndrain_seconds = 60"]
-    path = folder / "conductor.toml"
+    path = folder / "server.toml"
     path.write_text("port = 0\n" + "\n".join(tables))
     return path
 

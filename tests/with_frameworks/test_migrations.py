@@ -29,9 +29,9 @@ def vendor() -> Iterator[ScriptedVendor]:
 def server(vendor: ScriptedVendor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a server with the settings of the page."""
     folder = tmp_path_factory.mktemp("server")
-    settings = folder / "conductor.toml"
+    settings = folder / "server.toml"
     store = f'[store]\nurl = "sqlite:///{folder / "runs.db"}"\n'
-    settings.write_text("port = 0\n" + (PROGRAMS / "conductor.toml").read_text() + store)
+    settings.write_text("port = 0\n" + (PROGRAMS / "server.toml").read_text() + store)
     environment = {**os.environ, **environment_of(f"{vendor.url}/v1"), "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
     command = [str(SERVER), "serve", "--config", str(settings)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:

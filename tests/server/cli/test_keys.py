@@ -44,7 +44,7 @@ def test_keys_are_created_rotated_revoked_and_listed_without_their_secrets(cli: 
     ],
 )
 def test_errors_say_what_is_wrong(cli: Cli, url: str, tmp_path: Path, arguments: list[str], message: str) -> None:
-    settings = tmp_path / "conductor.toml"
+    settings = tmp_path / "server.toml"
     settings.write_text(f'[keys.red]\nsha256 = "{"0" * 64}"\n[store]\nurl = "{url}"\n')
     cli("keys", "create", "twice", "--config", str(settings))
     result = cli("keys", *arguments, "--config", str(settings))
@@ -56,7 +56,7 @@ def test_errors_say_what_is_wrong(cli: Cli, url: str, tmp_path: Path, arguments:
 def test_a_budget_that_refuses_calls_without_a_price_is_created_with_a_warning(
     cli: Cli, url: str, tmp_path: Path, limit: str, warns: bool
 ) -> None:
-    settings = tmp_path / "conductor.toml"
+    settings = tmp_path / "server.toml"
     house = 'model = "openai:of-the-house"\noptions = { base_url = "http://127.0.0.1:9/v1" }'
     settings.write_text(f'[workers.house]\n{house}\n[store]\nurl = "{url}"\n')
     result = cli("keys", "create", "team-a", limit, "5", "--config", str(settings))
@@ -65,6 +65,6 @@ def test_a_budget_that_refuses_calls_without_a_price_is_created_with_a_warning(
 
 
 def test_a_key_can_be_created_where_the_pool_of_the_server_can_not_be_built(cli: Cli, url: str, tmp_path: Path) -> None:
-    settings = tmp_path / "conductor.toml"
+    settings = tmp_path / "server.toml"
     settings.write_text(f'[workers.a]\nmodel = "openai:a"\napi_key_env = "ABSENT"\n[store]\nurl = "{url}"\n')
     assert cli("keys", "create", "team-a", "--usd", "5", "--config", str(settings)).exit_code == 0

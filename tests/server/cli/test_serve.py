@@ -17,7 +17,7 @@ Cli = Callable[..., Result]
 @pytest.mark.parametrize("name", ["team-a", "team.a"])
 def test_the_table_of_a_new_key_can_be_pasted_into_the_settings(cli: Cli, tmp_path: Path, name: str) -> None:
     key, _, table = cli("serve", "--new-key", name).stdout.partition("\n\n")
-    settings = tmp_path / "conductor.toml"
+    settings = tmp_path / "server.toml"
     settings.write_text(table)
     assert read_settings(settings).keys[name].sha256 == hash_key(key)
 

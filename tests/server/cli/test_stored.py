@@ -216,7 +216,7 @@ def test_an_unknown_run_is_an_error(cli: Cli, kept: str) -> None:
 
 
 def test_the_store_can_be_named_by_the_settings_file(cli: Cli, kept: str, tmp_path: Path) -> None:
-    settings = tmp_path / "conductor.toml"
+    settings = tmp_path / "server.toml"
     settings.write_text(f'[store]\nurl = "{kept}"\n')
 
     assert cli("runs", "--config", str(settings), "--json").stdout == cli("runs", "--store", kept, "--json").stdout

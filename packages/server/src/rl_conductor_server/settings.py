@@ -1,4 +1,4 @@
-"""The schema of `conductor.toml`. It contains no secrets: API keys are hashed, vendors' keys are in the environment."""
+"""The schema of `server.toml`. It contains no secrets: API keys are hashed, vendors' keys are in the environment."""
 
 from __future__ import annotations
 

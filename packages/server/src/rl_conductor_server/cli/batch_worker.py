@@ -24,7 +24,7 @@ def batch_worker(
     *,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="The server's settings file, such as conductor.toml."),
+        typer.Option("--config", metavar="FILE", help="The server's settings file, such as server.toml."),
     ] = None,
     store: Annotated[
         str | None, typer.Option("--store", metavar="URL", help="The server's store: sqlite:///FILE or postgres://...")
@@ -38,8 +38,8 @@ def batch_worker(
 
     \b
     Examples:
-      rl-conductor batch-worker --config conductor.toml
-      rl-conductor batch-worker --config conductor.toml --concurrency 64
+      rl-conductor batch-worker --config server.toml
+      rl-conductor batch-worker --config server.toml --concurrency 64
     """
     from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415

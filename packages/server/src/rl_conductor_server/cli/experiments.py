@@ -48,7 +48,7 @@ def experiments(
     \b
     Examples:
       rl-conductor experiments
-      rl-conductor experiments assistant --config conductor.toml
+      rl-conductor experiments assistant --config server.toml
       rl-conductor experiments assistant-2026-11-01 --canary 5
     """
 

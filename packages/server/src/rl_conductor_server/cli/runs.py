@@ -131,7 +131,7 @@ def runs(
     Examples:
       rl-conductor runs
       rl-conductor runs --status failed --since 2026-11-01
-      rl-conductor runs --config conductor.toml --key team-a --json
+      rl-conductor runs --config server.toml --key team-a --json
       rl-conductor runs --feedback positive --export liked.jsonl
     """
     if export is not None and as_json:

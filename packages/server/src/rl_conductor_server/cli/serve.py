@@ -33,7 +33,7 @@ EXAMPLE = """  curl {address}/v1/chat/completions -H 'content-type: application/
 def serve(
     *,
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings file, such as conductor.toml.")
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings file, such as server.toml.")
     ] = None,
     host: Annotated[str | None, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = None,
     port: Annotated[
@@ -57,7 +57,7 @@ def serve(
     Examples:
       rl-conductor serve
       rl-conductor serve --pool pool.toml --port 9000
-      rl-conductor serve --config conductor.toml --host 0.0.0.0 --workers 4
+      rl-conductor serve --config server.toml --host 0.0.0.0 --workers 4
       rl-conductor serve --new-key team-a
     """
     if new_key is not None:
