@@ -102,6 +102,19 @@ async def test_another_judge_scores_everything_again(bench: Make, folder: Path) 
         assert [result.value for result in section.systems[0].results] == values
 
 
+async def test_the_judge_may_be_a_file_beside_the_bench_file_and_another_model_in_it_scores_again(
+    bench: Make, folder: Path
+) -> None:
+    (folder / "judged.jsonl").write_text("\n".join(map(json.dumps, SUMS)))
+    settings = JUDGED.format(folder=folder, judge="judge").replace("toy:judge", "judge.toml")
+    for judge, values in (("lenient", [1, 1, 1]), ("judge", [1, 0, 1])):
+        (folder / "judge.toml").write_text(f'model = "toy:{judge}"\nprice = {{ input = 1000, output = 0 }}\n')
+        made = bench(settings)
+        _, section = await made.run()
+        assert [result.value for result in section.systems[0].results] == values
+        assert f"toy:{judge}" in made.settings.models
+
+
 @pytest.mark.parametrize(
     "learning",
     [

@@ -19,6 +19,7 @@ from rl_conductor_training.bench.systems.conductor import ConductorSystem
 from rl_conductor_training.bench.systems.learned import LearnedConductor
 from rl_conductor_training.bench.systems.single_model import SingleModel
 from rl_conductor_training.tasks import Task, TaskEntry, load_task
+from rl_conductor_training.tasks.scorers.judge import judge_entry
 from rl_conductor_training.workers.source import cache_version
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}$")]
@@ -36,14 +37,16 @@ class TaskSettings(TaskEntry):
     @property
     def judge(self) -> ModelEntry | None:
         """The judge model that scores replies, if the task has one."""
-        model = self.options.get("judge")
-        return ModelEntry(model=model) if isinstance(model, str) else None
+        judge = self.options.get("judge")
+        return judge_entry(judge) if isinstance(judge, str) else None
 
     @property
     def identity(self) -> str:
         """Serialises the scoring method with its options, but not the choice of samples."""
         kind, judge = self.name.partition(":")[0], self.judge
         options = {name: value for name, value in self.options.items() if name != "path"}
+        if judge is not None:  # whose file may have changed
+            options["judge"] = judge.model
         return json.dumps([kind, options, judge and cache_version(judge)], sort_keys=True, default=str)
 
     def build(self, limit: int | None = None, *, build_model: Callable[[ModelEntry], Model] = ModelEntry.build) -> Task:

@@ -17,6 +17,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.types import Value
 from rl_conductor_training.tasks.own import own_task_loader
+from rl_conductor_training.tasks.scorers.judge import is_judge_file
 
 TASKS = {
     "aime25": "rl_conductor_training.tasks.datasets.mathematics:aime25",
@@ -106,6 +107,8 @@ def resolve_task_paths(folder: Path, name: str, options: dict[str, Any]) -> tupl
         name = f"{task_name}:{folder / Path(argument).expanduser()}"
     if isinstance(options.get("path"), str):
         options = {**options, "path": str(folder / Path(options["path"]).expanduser())}
+    if isinstance(judge := options.get("judge"), str) and is_judge_file(judge):
+        options = {**options, "judge": str(folder / Path(judge).expanduser())}
     return name, options
 
 

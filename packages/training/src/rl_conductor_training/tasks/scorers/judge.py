@@ -14,7 +14,7 @@ from rl_conductor._internal.toml import read_toml
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.calls.scope import report_usage
-from rl_conductor.models import Model, model, providers
+from rl_conductor.models import Model, providers
 from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor.scoring import Sample, Score, compared, wrong
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
@@ -48,11 +48,23 @@ def load_judge(judge: Model | str) -> Model:
     Raises:
         ConfigError: the model does not exist, or the file is missing or invalid.
     """
-    if not isinstance(judge, str):
-        return judge
-    if Path(judge).suffix != ".toml" or judge.partition(":")[0] in providers():  # such as `conductor:FILE.toml`
-        return model(judge)
-    return read_toml(judge, ModelEntry, "file of a judge").relative_to(Path(judge).parent).build()
+    return judge_entry(judge).build() if isinstance(judge, str) else judge
+
+
+def judge_entry(judge: str) -> ModelEntry:
+    """Returns the settings of a judge's model, from its `provider:model` or its file, as for `load_judge`.
+
+    Raises:
+        ConfigError: the file is missing or invalid.
+    """
+    if not is_judge_file(judge):
+        return ModelEntry(model=judge)
+    return read_toml(judge, ModelEntry, "file of a judge").relative_to(Path(judge).parent)
+
+
+def is_judge_file(judge: str) -> bool:
+    """Whether `judge` is a file, rather than a model such as `conductor:FILE.toml`."""
+    return Path(judge).suffix == ".toml" and judge.partition(":")[0] not in providers()
 
 
 class Judge:
