@@ -49,5 +49,6 @@ def test_a_prompt_leaves_out_the_middle_of_a_long_question_to_fit_the_context(tm
 )
 def test_a_smaller_context_of_serving_or_sampling_is_respected(tmp_path: Path, changed: dict[str, Any]) -> None:
     config = toy_training.config(tmp_path, **changed)
-    with pytest.raises(ConfigError, match="a plan up to 60, but the context is 700"):
+    with pytest.raises(ConfigError, match="a plan up to 60, but the context is 700") as raised:
         check_prompts(TrainingSetup(config, toy_training.pool()), load_model(config.model, dtype="float32"))
+    assert ("as plan.context" in str(raised.value)) == ("plan" not in changed)

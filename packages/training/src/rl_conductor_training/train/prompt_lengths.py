@@ -19,10 +19,10 @@ def check_prompts(setup: TrainingSetup, loaded: LoadedModel) -> None:
     instances = setup.prompt_instances(max(config.grpo.steps * config.grpo.questions, sampled))
     for instance in (*instances, *setup.validation_instances):
         if problem := describe_overflow(setup, loaded, instance):
+            cut = ". With the model's context as plan.context, prompts leave out the middle of long questions"
             raise ConfigError(
-                f"the question {instance.sample.question!r:.80} does not fit: {problem}; shorten or remove it, lower"
-                " plan.max_tokens, or set plan.context to that number, so that prompts leave out the middle of long"
-                " questions"
+                f"the question {instance.sample.question!r:.80} does not fit: {problem}; shorten or remove it, or lower"
+                f" plan.max_tokens{cut if config.plan.context is None else ''}"
             )
 
 
