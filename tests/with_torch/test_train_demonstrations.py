@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import toy_training
-from rl_conductor.errors import ConfigError
+from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 from rl_conductor_training.tasks import TaskEntry
 from rl_conductor_training.train.config import CurriculumSettings, PlanSettings, ValidationSettings, WarmStartSettings
@@ -71,6 +73,13 @@ def test_a_warm_start_without_a_right_plan_is_rejected(
     file.write_text(plan("q", "right", score=0.0).model_dump_json(), encoding="utf-8")
     with pytest.raises(ConfigError, match="no plan with a right answer"):
         collect_demonstrations(setup, WarmStartSettings(plans=file), loaded)
+
+
+def test_a_warm_start_whose_workers_all_fail_says_so(setup: TrainingSetup, loaded: LoadedModel) -> None:
+    down = ModelError("the vendor is down", model="scripted:scripted")
+    pool = WorkerPool({name: ScriptedModel(lambda _: down) for name in setup.pool})
+    with pytest.raises(ConfigError, match=r"no plan with a right answer: .*; 4 plans left out, .* the vendor is down"):
+        collect_demonstrations(TrainingSetup(setup.config, pool), WarmStartSettings(questions=1, samples=4), loaded)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import toy_training
 from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.cli.main import app
-from rl_conductor.errors import BadRequestError, ConfigError
+from rl_conductor.errors import BadRequestError, ConfigError, ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
@@ -25,6 +25,7 @@ from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
 from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.progress import Status
+from rl_conductor_training.train.rollouts.masked import NothingScoredError
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord, StepRow
 from rl_conductor_training.train.setup import TrainingSetup
@@ -47,13 +48,20 @@ class Trained(NamedTuple):
     stages: list[str]
 
 
-def trained(home: Path, *, last_step: int | None = None, limits: Limits | None = None, **changed: Any) -> Trained:
+def trained(
+    home: Path,
+    *,
+    pool: WorkerPool | None = None,
+    last_step: int | None = None,
+    limits: Limits | None = None,
+    **changed: Any,
+) -> Trained:
     steps: dict[int, StepMetrics] = {}
     statuses: list[Status] = []
     record = train(
         toy_training.config(home, **changed),
         home / "run",
-        toy_training.pool(),
+        pool or toy_training.pool(),
         last_step=last_step,
         limits=limits,
         on_step=steps.__setitem__,
@@ -108,6 +116,36 @@ def test_a_failing_scorer_ends_the_run_with_its_question_and_the_spending_is_sav
     with pytest.raises(ConfigError, match=r"the scorer of 'products' failed on question '1' .*: KeyError: '4[12]'"):
         trained(tmp_path, task={"name": "failing_scorer:products"}, warm_start=None)
     assert RunDir(tmp_path / "run").read_spending().calls > 0
+
+
+def broken_pool() -> WorkerPool:
+    """The workers of `toy_training.pool`, while their vendor is down."""
+    down = ModelError("the vendor is down", model="scripted:scripted")
+    return WorkerPool({name: ScriptedModel(lambda _: down) for name in ("wrong", "right")})
+
+
+def test_a_step_whose_workers_all_fail_ends_the_run_which_resumes_there(finished: Trained, tmp_path: Path) -> None:
+    home = copy_warm_start(finished, tmp_path / "down")
+    trained(home, last_step=1)
+    with pytest.raises(NothingScoredError, match=r"step 2 has no plan that could be scored: .* the vendor is down"):
+        trained(home, pool=broken_pool())
+    assert RunDir(home / "run").read_spending().calls > toy_training.ROLLOUTS
+    again = trained(home, last_step=2)
+    assert {number: same(step) for number, step in again.steps.items()} == {2: same(finished.steps[2])}
+
+
+def test_the_record_says_which_plans_of_the_warm_start_were_left_out(tmp_path: Path) -> None:
+    down = ModelError("the vendor is down", model="scripted:scripted")
+    pool = WorkerPool({"wrong": ScriptedModel(lambda _: down), "right": ScriptedModel("42")})
+    warm_start = {"questions": 1, "samples": 8, "steps": 1, "batch": 1}
+    grpo = toy_training.GRPO | {"steps": 1}
+    record = trained(tmp_path, pool=pool, warm_start=warm_start, grpo=grpo).record
+    assert record.warm_start is not None
+    ((reason, count),) = record.warm_start.masked.reasons.items()
+    assert "the vendor is down" in reason
+    assert 0 < count < 8
+    assert f"{count} plans left out" in record.warm_start.text
+    assert record.masked.reasons[reason] >= count
 
 
 def test_a_killed_run_resumes_at_the_same_next_step(finished: Trained, tmp_path: Path) -> None:

@@ -2,10 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import Result
+
+from rl_conductor_training.cli.train import _print_result
+from rl_conductor_training.train.rollouts.masked import MaskedPlans
+from rl_conductor_training.train.run_dir import RunRecord
 
 Cli = Callable[..., Result]
 
@@ -17,6 +23,19 @@ def config(tmp_path: Path) -> Path:
     file = tmp_path / "train.toml"
     file.write_text(CONFIG, encoding="utf-8")
     return file
+
+
+def printed(record: RunRecord, folder: Path) -> str:
+    out = Console(file=StringIO(), width=200)
+    _print_result(out, record, folder)
+    assert isinstance(out.file, StringIO)
+    return out.file.getvalue()
+
+
+def test_the_result_says_which_plans_were_left_out(tmp_path: Path) -> None:
+    masked = MaskedPlans.of(["step 1, a: it is down"])
+    record = RunRecord(config={"grpo": {"steps": 4}}, versions={}, machine="CPU", step=2, masked=masked)
+    assert f"This call: {masked.text}.\n" in printed(record, tmp_path)
 
 
 @pytest.mark.skipif(find_spec("trl") is not None, reason="the extra is installed")

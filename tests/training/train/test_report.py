@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rl_conductor_training.train.report import draw_plots, moving_average, write_report
+from rl_conductor_training.train.rollouts.masked import MaskedPlans
 from rl_conductor_training.train.run_dir import RunDir, RunRecord, Spending, ValidationScore
 
 STEPS = {step: {"right_if_valid": step / 10, "valid": 1.0, "reward": 0.5, "usd": 0.0} for step in range(1, 8)}
@@ -21,6 +22,14 @@ def evaluation(step: int, score: float) -> ValidationScore:
 def record(**changed: Any) -> RunRecord:
     settings = {"model": "<m>", "task": {"name": "composite:train"}, "grpo": {"steps": 20}}
     return RunRecord(config=settings, versions={"torch": "2"}, machine="GPU", step=7, **changed)
+
+
+def test_the_report_shows_how_many_plans_were_left_out_and_why(tmp_path: Path) -> None:
+    failing = record(masked=MaskedPlans.of(["step 1, a: it is down"] * 3))
+    write_report(failing, {1: STEPS[1] | {"masked": 0.75}}, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "3 plans left out, because a call to a worker or a judge failed (3 × step 1, a: it is down)" in html
+    assert "Plans left out" in html
 
 
 def test_plots_without_data_are_left_out() -> None:

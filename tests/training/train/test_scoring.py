@@ -176,10 +176,10 @@ async def test_cached_replies_are_free_under_a_cap(tmp_path: Path) -> None:
 
 
 async def test_each_scored_plan_is_counted() -> None:
-    counted: list[int] = []
-    scorer = RolloutScorer(exact, retries=0, on_plan=lambda: counted.append(1))
-    await scorer.score_plans([over(good="Paris"), over(good="Paris")], [plan(0), "no plan"])
-    assert len(counted) == 2
+    counted: list[ScoredPlan] = []
+    scorer = RolloutScorer(exact, retries=0, on_plan=counted.append)
+    scored = await scorer.score_plans([over(good="Paris"), over(good="Paris")], [plan(0), "no plan"])
+    assert sorted(map(repr, counted)) == sorted(map(repr, scored))
 
 
 def test_processes_share_the_caps_evenly() -> None:

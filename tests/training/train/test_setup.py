@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rl_conductor import ConfigError, ScriptedModel, WorkerPool
+from rl_conductor import ConfigError, ModelError, ScriptedModel, WorkerPool
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.setup import TrainingSetup
 
@@ -31,6 +32,14 @@ LEAST: dict[str, Any] = {"model": "m", "task": {"name": "composite:train"}, "poo
 def test_tables_by_worker_name_the_workers_of_the_pool(table: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         TrainingSetup(TrainConfig.model_validate(LEAST | table), POOL)
+
+
+async def test_the_reasons_of_masked_plans_are_kept() -> None:
+    down = ModelError("the vendor is down", model="scripted:reader")
+    setup = TrainingSetup(TrainConfig.model_validate(LEAST), WorkerPool({"reader": ScriptedModel([down])}))
+    text = 'model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]'
+    scored = await replace(setup.rollout_scorer, retries=0).score_plans(setup.prompt_instances(1), [text])
+    assert setup.masked_reasons == [scored[0].explanation] == ["step 1, reader: reader: the vendor is down"]
 
 
 def test_wordings_and_roles_are_optional() -> None:

@@ -38,6 +38,7 @@ COLUMNS = {
     "reward": ("reward", "{:.3f}"),
     "valid": ("valid", "{:.0%}"),
     "right_if_valid": ("right if valid", "{:.0%}"),
+    "masked": ("masked", "{:.0%}"),
     "no_advantage": ("no signal", "{:.0%}"),
     "steps": ("steps", "{:.1f}"),
     "steps_bits": ("± bits", "{:.2f}"),
@@ -289,6 +290,8 @@ def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
     if record.warm_start is not None:
         warm_start = record.warm_start
         out.print(f"Warm start: {warm_start.text}.")
+    if record.masked.reasons:
+        out.print(f"This call: {record.masked.text}.")
     out.print("Workers used " + ", ".join(f"{record.totals[name]:g} {name}" for name in record.totals) + ".")
     if record.best is not None:
         out.print(f"Best validation score: {record.best.text}; that model is in {folder / 'best'}")

@@ -36,6 +36,7 @@ PLOTS: dict[str, tuple[Curve, ...]] = {
         Curve("steps_bits", "entropy of the number of steps (bits)"),
         Curve("no_advantage", "groups without signal"),
     ),
+    "Plans left out": (Curve("masked", "plans in which a call failed"),),
     "Steps per plan": (Curve("steps", "steps"),),
     "Workers' cost per step": (Curve("usd", "US dollars"),),
     "Workers' tokens per step": (Curve("tokens", "tokens"),),
@@ -80,6 +81,8 @@ def run_rows(record: RunRecord) -> list[tuple[str, str]]:
         ("machine", record.machine),
         ("versions", ", ".join(f"{name} {number}" for name, number in record.versions.items())),
     ]
+    if record.masked.reasons:
+        rows.append(("left out", f"{record.masked.text} (of the last call)"))
     if record.warm_start is not None:
         rows.insert(1, ("warm start", record.warm_start.text))
     return rows

@@ -21,6 +21,7 @@ from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Dollars, Value
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rewards.verdict import Verdict
+from rl_conductor_training.train.rollouts.masked import MaskedPlans
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 
 COMPLETE = "whole"
@@ -41,12 +42,15 @@ class WarmStartState(Value):
     source: str
     steps: int
     loss: float
+    masked: MaskedPlans = MaskedPlans()
+    """Sampled plans that could not be scored."""
 
     @property
     def text(self) -> str:
         """The warm start in words."""
         second = f" and {self.second_rounds} second rounds" if self.second_rounds else ""
-        return f"{self.steps} supervised steps on {self.plans} plans{second} ({self.source})"
+        masked = f"; {self.masked.text}" if self.masked.reasons else ""
+        return f"{self.steps} supervised steps on {self.plans} plans{second} ({self.source}){masked}"
 
 
 class ValidationScore(Value):
@@ -129,6 +133,8 @@ class RunRecord(Value):
     totals: dict[str, float] = Field(default_factory=dict)
     """Usage of the workers over all steps: `usd`, `tokens`, `calls`."""
     spending: Spending = Spending()
+    masked: MaskedPlans = MaskedPlans()
+    """Plans of this call that could not be scored, those of the warm start and of validation included."""
     verdict: Verdict | None = None
     validation: tuple[ValidationScore, ...] = ()
     """The evaluations on the validation questions, by step."""

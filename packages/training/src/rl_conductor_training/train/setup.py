@@ -17,7 +17,7 @@ from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.estimate import estimate_training
 from rl_conductor_training.train.progress import TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance, build_instances
-from rl_conductor_training.train.rollouts.scoring import RolloutScorer
+from rl_conductor_training.train.rollouts.scoring import RolloutScorer, ScoredPlan
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class TrainingSetup:
     budget: RunBudget = field(default_factory=lambda: RunBudget(Limits()))
     """The caps on the calls to workers."""
     progress: TrainProgress = field(default_factory=TrainProgress)
+    masked_reasons: list[str] = field(default_factory=list)
+    """The reason of each plan that was masked until now."""
 
     def __post_init__(self) -> None:
         roles = self.config.warm_start.roles if self.config.warm_start else {}
@@ -103,8 +105,13 @@ class TrainingSetup:
             task.score,
             concurrency=self.config.concurrency,
             budget=self.budget,
-            on_plan=self.progress.advance,
+            on_plan=self._add_plan,
         )
+
+    def _add_plan(self, scored: ScoredPlan) -> None:
+        if scored.masked:
+            self.masked_reasons.append(scored.explanation)
+        self.progress.advance()
 
     def prompt_instances(self, size: int, **plan: int) -> list[PromptInstance]:
         """Builds the first `size` prompt instances of the run; `plan` overrides settings of `[plan]`."""

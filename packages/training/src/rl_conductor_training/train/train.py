@@ -28,6 +28,7 @@ from rl_conductor_training.train.report import write_report
 from rl_conductor_training.train.rewards.metrics import Reference
 from rl_conductor_training.train.rewards.verdict import compute_verdict
 from rl_conductor_training.train.rollouts.batches import count_rounds
+from rl_conductor_training.train.rollouts.masked import MaskedPlans, NothingScoredError
 from rl_conductor_training.train.run_dir import RunDir, RunRecord, Spending, WarmStartState
 from rl_conductor_training.train.setup import TrainingSetup
 
@@ -95,6 +96,7 @@ def train(
     Raises:
         ConfigError: the configuration, the workers or the questions do not fit the model, the task or the run
             directory, a package is not installed, or a cap in dollars can't be enforced.
+        NothingScoredError: calls failed in most plans of a step, and none has a score; the state before it is saved.
     """
     started_at, limits = time.monotonic(), Limits.or_default(limits, Limits())
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
@@ -162,13 +164,9 @@ class _Call:
             if config.warm_start:
                 warm_start = run_warm_start(self.setup, config.warm_start, self.run_dir, self._save_spending)
             trainer = self._build_trainer()
-            checkpoint = self.run_dir.latest_checkpoint()
-            with self.interruption.watch():
-                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            self._take_steps(trainer)
         except CapReachedError:
             is_capped = True
-            if trainer is not None:
-                trainer.save_before_batch()
         except BaseException:
             if PartialState().num_processes == 1:  # of several, the others may not have failed and wait elsewhere
                 self._save_spending()
@@ -184,6 +182,16 @@ class _Call:
         if is_capped or self.setup.budget.is_over:
             return str(CapReachedError())
         return INTERRUPTED if self.interruption.is_requested and step < self.last_step else ""
+
+    def _take_steps(self, trainer: ConductorTrainer) -> None:
+        """Goes on from the latest checkpoint; a step that can't be finished leaves one of the state before it."""
+        checkpoint = self.run_dir.latest_checkpoint()
+        try:
+            with self.interruption.watch():
+                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        except (CapReachedError, NothingScoredError):
+            trainer.save_before_batch()
+            raise
 
     def write(self, record: RunRecord) -> None:
         """Writes the record, the metrics and the report."""
@@ -227,6 +235,7 @@ class _Call:
             seconds=time.monotonic() - self.started_at,
             totals={name: sum(row.get(name, 0.0) for row in metrics) for name in USAGE_METRICS},
             spending=self._spending(),
+            masked=MaskedPlans.of(gather_object(self.setup.masked_reasons)),
             verdict=compute_verdict(metrics),
             validation=tuple(row for row in self.run_dir.read_evaluations() if row.step <= step),
             best=self.run_dir.read_best(),

@@ -17,6 +17,7 @@ from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.rewards.compute import group_rewards, two_round_rewards
 from rl_conductor_training.train.rewards.metrics import Reference, step_metrics
+from rl_conductor_training.train.rollouts.masked import ensure_scored
 from rl_conductor_training.train.rollouts.rollout_fn import Rollout
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan, ScoredPlan
 
@@ -69,7 +70,11 @@ class RewardFunction:
     def __call__(
         self, *, rollouts: list[Rollout], trainer_state: Any, log_metric: Callable[[str, float], None], **_: Any
     ) -> list[float | None]:
-        """Computes the rewards of rows, which are sorted by question and, within it, by round."""
+        """Computes the rewards of rows, which are sorted by question and, within it, by round.
+
+        Raises:
+            NothingScoredError: most plans were masked and none has a score, in every process.
+        """
         rows: list[RewardRow] = gather_object(list(map(RewardRow.from_rollout, rollouts)))
         questions = [list(group) for _, group in groupby(rows, key=lambda row: row.instance)]
         first = [[row.scored for row in group if row.scored and not row.previous] for group in questions]
@@ -82,6 +87,7 @@ class RewardFunction:
         rewards = list(chain.from_iterable(group_values))
         if trainer_state.is_world_process_zero:
             self._log(trainer_state.global_step + 1, rows, rewards)
+        ensure_scored(trainer_state.global_step + 1, [row.scored for row in rows if row.scored])
         start = PartialState().process_index * len(rollouts)
         return rewards[start : start + len(rollouts)]
 

@@ -114,8 +114,8 @@ class RolloutScorer:
     """Maximum number of plans that are executed at the same time."""
     budget: RunBudget = field(default_factory=lambda: RunBudget(Limits()))
     """The caps that all runs share; a plan that a cap ended is masked."""
-    on_plan: Callable[[], None] = lambda: None
-    """Called for each plan once it is scored."""
+    on_plan: Callable[[ScoredPlan], None] = lambda _scored: None
+    """Called with each plan once it is scored."""
     _semaphores: PerLoop[asyncio.Semaphore] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class RolloutScorer:
 
         async def score(instance: PromptInstance, text: str, before: ScoredPlan | None) -> ScoredPlan:
             scored = await self.score_plan(instance, text, before)
-            self.on_plan()
+            self.on_plan(scored)
             return scored
 
         return await run_together(map(score, instances, texts, previous or (None,) * len(texts)))

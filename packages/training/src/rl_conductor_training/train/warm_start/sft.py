@@ -32,6 +32,7 @@ from rl_conductor_training.train.policy.model_loading import LoadedModel, load_m
 from rl_conductor_training.train.prompt_instances import KEY_BYTES, PromptInstance, reasoning_prefix, sample_pool
 from rl_conductor_training.train.prompt_lengths import check_prompts
 from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
+from rl_conductor_training.train.rollouts.masked import MaskedPlans
 from rl_conductor_training.train.run_dir import RunDir, WarmStartState, latest_complete_checkpoint
 from rl_conductor_training.train.setup import TrainingSetup
 from rl_conductor_training.train.warm_start.second_rounds import SecondRound, collect_second_rounds
@@ -93,6 +94,7 @@ def run_warm_start(
         source=str(settings.plans) if settings.plans else f"right plans sampled from the {settings.draw}",
         steps=settings.steps,
         loss=next(logs["loss"] for logs in reversed(trainer.state.log_history) if "loss" in logs),
+        masked=MaskedPlans.of(setup.masked_reasons),
     )
     if trainer.is_world_process_zero():
         write_value(state_file, state)

@@ -25,6 +25,7 @@ from rl_conductor_training.train.policy.model_loading import LoadedModel
 from rl_conductor_training.train.policy.sampling import generate
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.prompt_lengths import describe_overflow
+from rl_conductor_training.train.rollouts.masked import MaskedPlans
 from rl_conductor_training.train.setup import TrainingSetup
 
 BATCH_SIZE = 16
@@ -61,9 +62,10 @@ def collect_demonstrations(
     )
     demonstrations = select_shortest(candidates)
     if not demonstrations:
+        masked = MaskedPlans.of(setup.masked_reasons)
         raise ConfigError(
             "the warm start has no plan with a right answer: raise warm_start.samples or warm_start.questions, or"
-            " name a file with warm_start.plans"
+            " name a file with warm_start.plans" + (f"; {masked.text}" if masked.reasons else "")
         )
     _check_validation_questions(demonstrations, setup)
     for demonstration in demonstrations:
