@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
@@ -11,7 +12,7 @@ from typer.testing import Result
 
 from rl_conductor_training.cli.train import _print_result
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
-from rl_conductor_training.train.run_dir import RunRecord
+from rl_conductor_training.train.run_dir import RunRecord, Spending
 
 Cli = Callable[..., Result]
 
@@ -30,6 +31,13 @@ def printed(record: RunRecord, folder: Path) -> str:
     _print_result(out, record, folder)
     assert isinstance(out.file, StringIO)
     return out.file.getvalue()
+
+
+def test_the_result_shows_what_the_whole_run_has_spent_in_plain_numbers(tmp_path: Path) -> None:
+    spending = Spending(usd=Decimal("1.5"), tokens=1_560_271, calls=9)
+    record = RunRecord(config={"grpo": {"steps": 4}}, versions={}, machine="CPU", step=2, spending=spending)
+    text = "The workers of the whole run used $1.50, 1,560,271 tokens, 9 calls, without cached replies.\n"
+    assert text in printed(record, tmp_path)
 
 
 def test_the_result_says_which_plans_were_left_out(tmp_path: Path) -> None:

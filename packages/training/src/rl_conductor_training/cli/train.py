@@ -292,7 +292,7 @@ def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
         out.print(f"Warm start: {warm_start.text}.")
     if record.masked.reasons:
         out.print(f"This call: {record.masked.text}.")
-    out.print("Workers used " + ", ".join(f"{record.totals[name]:g} {name}" for name in record.totals) + ".")
+    out.print(f"The workers of the whole run used {record.spending.text}.")
     if record.best is not None:
         out.print(f"Best validation score: {record.best.text}; that model is in {folder / 'best'}")
     if record.verdict is not None:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from matplotlib.ticker import MaxNLocator
 
-from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.io import write_text
 from rl_conductor_training.plotting import new_figure, plot_style, to_svg
 from rl_conductor_training.reporting import render
@@ -69,14 +68,11 @@ def draw_plots(steps: StepRows, validation: Sequence[ValidationScore]) -> list[t
 
 def run_rows(record: RunRecord) -> list[tuple[str, str]]:
     """Returns the facts about a run as pairs of name and value."""
-    config, spending = record.config, record.spending
+    config = record.config
     rows = [
         ("task", config["task"]["name"]),
         ("steps", f"{record.step} of {config['grpo']['steps']}"),
-        (
-            "workers",
-            f"{dollars(spending.usd)}, {spending.tokens:,} tokens, {spending.calls:,} calls, without cached replies",
-        ),
+        ("workers", record.spending.text),
         ("time", f"{record.seconds / 60:.1f} minutes (of the last call)"),
         ("machine", record.machine),
         ("versions", ", ".join(f"{name} {number}" for name, number in record.versions.items())),

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
+from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
@@ -86,6 +87,11 @@ class Spending(Value):
     usd: Dollars = Decimal(0)
     tokens: int = 0
     calls: int = 0
+
+    @property
+    def text(self) -> str:
+        """The cost in words."""
+        return f"{dollars(self.usd)}, {self.tokens:,} tokens, {self.calls:,} calls, without cached replies"
 
 
 class QuestionHashes(Value):
