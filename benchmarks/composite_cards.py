@@ -31,7 +31,7 @@ from rl_conductor.models import model
 from rl_conductor.planning.routing.features import text_features
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample, Task
-from rl_conductor_training.bench.selector_training import train_selector
+from rl_conductor_training.routing.selector import train_selector
 from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
 from rl_conductor_training.train.config import read_config
 from rl_conductor_training.train.reward_table.permuted import permute_workers

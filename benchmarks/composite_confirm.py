@@ -28,7 +28,7 @@ from rl_conductor import Conductor, Limits, ScriptedModel, Workflow
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.types import Value
-from rl_conductor_training.bench.statistics import estimate, mean_difference
+from rl_conductor_training.statistics import estimate, mean_difference
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.train.policy.model_loading import load_base_model
 from rl_conductor_training.train.reward_table.policy import (

@@ -24,9 +24,9 @@ from rl_conductor.models import model
 from rl_conductor.planning.routing.features import text_features
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Roster
-from rl_conductor_training.bench.selector_training import train_selector
-from rl_conductor_training.bench.statistics import estimate, mean_difference
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
+from rl_conductor_training.routing.selector import train_selector
+from rl_conductor_training.statistics import estimate, mean_difference
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import t
 
-from rl_conductor_training.bench.statistics import adjusted_wald_interval
+from rl_conductor_training.statistics import adjusted_wald_interval
 
 Floats = NDArray[np.float64]
 Interval = Callable[[Floats, list[str]], tuple[float, float]]

@@ -24,7 +24,7 @@ from rich.table import Table
 from rl_conductor import Card, Conductor, Planner, Sampling, ScriptedModel, Worker, WorkerPool
 from rl_conductor.models import model
 from rl_conductor.trace.trace import PlanRecord
-from rl_conductor_training.learn.domain.training import task_domain
+from rl_conductor_training.routing.domain import task_domain
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import group_of
 

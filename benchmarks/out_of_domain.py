@@ -18,7 +18,7 @@ from rich.table import Table
 
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.types import Request
-from rl_conductor_training.learn.domain.training import train_domain
+from rl_conductor_training.routing.domain import train_domain
 from rl_conductor_training.tasks import Sample, load_task
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import group_of

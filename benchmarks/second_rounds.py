@@ -20,7 +20,7 @@ from rich.table import Table
 
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor_training.bench.results import SampleResult
-from rl_conductor_training.bench.statistics import Difference, estimate, mean_difference
+from rl_conductor_training.statistics import Difference, estimate, mean_difference
 
 RECURSIVE = "-recursive"
 COLUMNS = (

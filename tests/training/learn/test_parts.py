@@ -12,11 +12,10 @@ import pytest
 from rl_conductor import ConfigError, Step, Workflow
 from rl_conductor.planning.fallback import single_step
 from rl_conductor.scoring import Score, wrong
-from rl_conductor_training.bench.statistics import Difference, estimate, mean_difference
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task
+from rl_conductor_training.learn.evaluation.comparison import SystemRows, compare, recommend, summarize_system
+from rl_conductor_training.learn.evaluation.gate import measure_room
 from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
-from rl_conductor_training.learn.gate import measure_room
-from rl_conductor_training.learn.prove import SystemRows, compare, recommend, summarize_system
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 from rl_conductor_training.learn.search.candidates import (
     MAX_CANDIDATES,
@@ -27,6 +26,7 @@ from rl_conductor_training.learn.search.candidates import (
 )
 from rl_conductor_training.learn.search.explore import select_workflows
 from rl_conductor_training.learn.search.plan import halving_rounds
+from rl_conductor_training.statistics import Difference, estimate, mean_difference
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import template

@@ -7,7 +7,7 @@ from itertools import groupby
 from statistics import fmean
 
 from rl_conductor_training.bench.results import SampleResult
-from rl_conductor_training.bench.statistics import Estimate, estimate
+from rl_conductor_training.statistics import Estimate, estimate
 
 
 def estimate_accuracy(results: Sequence[SampleResult]) -> Estimate:

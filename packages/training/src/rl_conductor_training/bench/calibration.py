@@ -20,7 +20,7 @@ from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.types import Card, Usage, Value, total
 from rl_conductor_training.bench.accuracy import estimate_accuracy
 from rl_conductor_training.bench.results import SampleResult
-from rl_conductor_training.bench.statistics import Estimate
+from rl_conductor_training.statistics import Estimate
 
 ALL_DOMAINS = "all"
 """Domain of questions without one."""

@@ -20,7 +20,6 @@ from rl_conductor.types import Usage, total
 from rl_conductor_training.bench import plots
 from rl_conductor_training.bench.accuracy import question_groups
 from rl_conductor_training.bench.runner import Bench, SystemResult, TaskResult
-from rl_conductor_training.bench.statistics import RESAMPLES, Difference, Estimate
 from rl_conductor_training.bench.summary import (
     Comparison,
     SummaryRow,
@@ -33,6 +32,7 @@ from rl_conductor_training.bench.summary import (
 from rl_conductor_training.bench.systems.oracle import Oracle
 from rl_conductor_training.bench.systems.single_model import BestSingle
 from rl_conductor_training.reporting import Table, render
+from rl_conductor_training.statistics import RESAMPLES, Difference, Estimate
 
 SYSTEM_COLUMNS = (
     "system",

@@ -17,7 +17,7 @@ from rl_conductor_training.bench.accuracy import (
 )
 from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.bench.runner import SystemResult, TaskResult
-from rl_conductor_training.bench.statistics import (
+from rl_conductor_training.statistics import (
     Difference,
     Estimate,
     bootstrap_ratio,

@@ -17,11 +17,11 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from rl_conductor_training.bench.router_data import RouterExample
-    from rl_conductor_training.bench.router_training import RouterReport
     from rl_conductor_training.bench.runner import TaskResult
     from rl_conductor_training.bench.settings import BenchSettings
-    from rl_conductor_training.bench.statistics import Estimate
+    from rl_conductor_training.routing.router import RouterReport
+    from rl_conductor_training.routing.router_examples import RouterExample
+    from rl_conductor_training.statistics import Estimate
 
 PANEL = "Router"
 
@@ -83,14 +83,15 @@ def examples_of_task(section: TaskResult, settings: BenchSettings, worker: str |
     Raises:
         ConfigError: there is no such worker.
     """
-    from rl_conductor_training.bench.router_data import examples_from_results  # noqa: PLC0415  imports scipy, as other modules that are imported in functions here
+    from rl_conductor_training.routing.router_examples import examples_from_scores  # noqa: PLC0415
 
     results = {result.system.name: result.results for result in section.systems}
     selected = _check_worker(worker, list(results)) or max(
         results, key=lambda name: sum(row.value for row in results[name])
     )
     (task,) = settings.tasks.values()
-    examples = examples_from_results(task.build().samples, results[selected])
+    scores = {result.key.sample: result.value for result in results[selected]}
+    examples = examples_from_scores(task.build().samples, scores)
     return RouterExamples(examples, selected, section.models[selected], task.name)
 
 
@@ -100,7 +101,7 @@ def examples_of_runs(pool: Path, worker: str | None, file: Path) -> RouterExampl
     Raises:
         ConfigError: the file can't be read, or no run shows whether a single call was enough.
     """
-    from rl_conductor_training.bench.router_data import TraceExamples  # noqa: PLC0415
+    from rl_conductor_training.routing.router_examples import TraceExamples  # noqa: PLC0415
 
     workers = WorkerPool.from_toml(pool)
     judged = TraceExamples()
@@ -129,9 +130,9 @@ def train_router(examples: RouterExamples, *, risk: float, to: Path) -> None:
     Raises:
         ConfigError: there are too few examples, or no request can be sent at that risk.
     """
-    from rl_conductor_training.bench import router_training  # noqa: PLC0415
+    from rl_conductor_training.routing import router  # noqa: PLC0415  imports scipy
 
-    trained, report = router_training.train_router(
+    trained, report = router.train_router(
         examples.examples, worker=examples.worker, model=examples.model, risk=risk, source=examples.source
     )
     console.stdout().print(_report_table(report, risk))

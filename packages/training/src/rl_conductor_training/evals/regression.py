@@ -32,11 +32,11 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Dollars, Request, Text, Value
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.bench.statistics import Difference, Estimate, estimate, mean_difference
 from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.spending import NESTING
+from rl_conductor_training.statistics import Difference, Estimate, estimate, mean_difference
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import group_of
 

@@ -24,7 +24,6 @@ from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.trace.feedback import POSITIVE_SCORE
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.bench.statistics import estimate
 from rl_conductor_training.learn.data import archive_opening
 from rl_conductor_training.learn.experience import cost_order
 from rl_conductor_training.learn.learn import OnProgress, learn
@@ -42,6 +41,7 @@ from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate
+from rl_conductor_training.statistics import estimate
 from rl_conductor_training.tasks.groups import group_of, hash_question
 from rl_conductor_training.tasks.scorers.judge import Judge, UnaidedJudge, load_judge
 

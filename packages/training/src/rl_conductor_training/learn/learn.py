@@ -18,14 +18,15 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import estimate_cost
+from rl_conductor_training.learn.evaluation.comparison import BASELINES
+from rl_conductor_training.learn.evaluation.gate import Gate, measure_room
+from rl_conductor_training.learn.evaluation.proof import prove
+from rl_conductor_training.learn.evaluation.validation import validate_learners
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.learn.gate import Gate, measure_room
-from rl_conductor_training.learn.heldout import prove
 from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner, SearchNeeds
 from rl_conductor_training.learn.learners.fixed import BestWorker
 from rl_conductor_training.learn.production.rows import add_production_rows, liked_workflows
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
-from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
 from rl_conductor_training.learn.run_spending import RunSpending
 from rl_conductor_training.learn.runner import Runner, SharedBudget
@@ -55,7 +56,6 @@ from rl_conductor_training.learn.search.plan import (
     store_plan,
 )
 from rl_conductor_training.learn.settings import LearnSettings
-from rl_conductor_training.learn.validate import validate_learners
 from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.row_file import fingerprint

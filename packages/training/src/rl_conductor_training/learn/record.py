@@ -6,10 +6,10 @@ from datetime import datetime
 
 from rl_conductor.types import Dollars, Value
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.bench.statistics import Difference, Estimate
 from rl_conductor_training.learn.data import HeldOutOpening
-from rl_conductor_training.learn.gate import Gate
+from rl_conductor_training.learn.evaluation.gate import Gate
 from rl_conductor_training.spending import CostEstimate
+from rl_conductor_training.statistics import Difference, Estimate
 
 
 class SystemSummary(Value):

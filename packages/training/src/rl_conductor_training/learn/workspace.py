@@ -20,13 +20,13 @@ from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.workflow.workflow import AccessMode
 from rl_conductor_training.learn.data import LearnData
-from rl_conductor_training.learn.domain.training import has_chains, task_domain
 from rl_conductor_training.learn.experience import fingerprint_workers
 from rl_conductor_training.learn.learners.base import Learner
 from rl_conductor_training.learn.learners.prompted import PromptedPlanner
 from rl_conductor_training.learn.record import LearnRecord
 from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import add_call_seconds
+from rl_conductor_training.routing.domain import has_chains, task_domain
 from rl_conductor_training.tasks.groups import hash_question
 from rl_conductor_training.workers.compact import CompactModel
 from rl_conductor_training.workers.source import cache_version, code_version

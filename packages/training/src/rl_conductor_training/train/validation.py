@@ -18,8 +18,8 @@ from transformers import TrainerCallback
 
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.types import total
-from rl_conductor_training.bench.statistics import estimate
 from rl_conductor_training.spending import CapReachedError
+from rl_conductor_training.statistics import estimate
 from rl_conductor_training.tasks.groups import group_of
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.plan_tokenizer import PlanTokenizer

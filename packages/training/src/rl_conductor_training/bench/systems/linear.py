@@ -8,9 +8,9 @@ from typing import Literal
 from rl_conductor.types import Request
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.results import fingerprint_results
-from rl_conductor_training.bench.selector_training import train_selector
 from rl_conductor_training.bench.systems.base import Reply, System
 from rl_conductor_training.bench.systems.workflow_list import WorkflowList
+from rl_conductor_training.routing.selector import train_selector
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.tasks import Sample
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_conductor.conductor import Conductor
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.gate import best_workflow
+from rl_conductor_training.learn.evaluation.gate import best_workflow
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.planning.routing.selector import WorkflowSelector
-from rl_conductor_training.bench.selector_training import train_selector
 from rl_conductor_training.learn.learners.base import Learner, Lessons
+from rl_conductor_training.routing.selector import train_selector
 
 
 class LinearSelector(Learner):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rl_conductor.conductor import Conductor
+from rl_conductor_training.learn.evaluation.comparison import PROMPTED
 from rl_conductor_training.learn.learners.base import Learner, Lessons
-from rl_conductor_training.learn.prove import PROMPTED
 
 
 class PromptedPlanner(Learner):

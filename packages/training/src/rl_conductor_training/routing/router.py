@@ -22,9 +22,9 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.planning.routing.features import BUCKETS, length_feature, request_features, word_features
 from rl_conductor.planning.routing.router import Learned, Router
 from rl_conductor.types import Value
-from rl_conductor_training.bench.regression import DIGITS, build_regression, sparse_rows
-from rl_conductor_training.bench.router_data import RouterExample
-from rl_conductor_training.bench.statistics import Estimate, Floats, estimate
+from rl_conductor_training.routing.regression import DIGITS, build_regression, sparse_rows
+from rl_conductor_training.routing.router_examples import RouterExample
+from rl_conductor_training.statistics import Estimate, Floats, estimate
 
 FOLDS = 5
 MIN_REQUESTS = 60

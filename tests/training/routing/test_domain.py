@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_conductor import Step, Workflow
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Request
-from rl_conductor_training.learn.domain.training import has_chains, ordinary_requests, task_domain, train_domain
+from rl_conductor_training.routing.domain import has_chains, ordinary_requests, task_domain, train_domain
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.tasks.groups import group_of
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.bench.statistics import Estimate, estimate
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.search.candidates import describe
+from rl_conductor_training.statistics import Estimate, estimate
 
 MIN_GROUPS = 6
 """Minimum number of groups of questions from which something is concluded."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from rl_conductor_training.bench.statistics import (
+from rl_conductor_training.statistics import (
     Difference,
     bootstrap_ratio,
     estimate,

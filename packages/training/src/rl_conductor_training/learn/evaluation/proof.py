@@ -8,11 +8,7 @@ from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Request
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.data import LearnData
-from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
-from rl_conductor_training.learn.failures import find_unplanned
-from rl_conductor_training.learn.learners.base import Learner, Lessons
-from rl_conductor_training.learn.learners.prompted import PromptedPlanner
-from rl_conductor_training.learn.prove import (
+from rl_conductor_training.learn.evaluation.comparison import (
     BASELINES,
     ORACLE,
     SystemRows,
@@ -21,6 +17,10 @@ from rl_conductor_training.learn.prove import (
     recommend,
     summarize_system,
 )
+from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
+from rl_conductor_training.learn.failures import find_unplanned
+from rl_conductor_training.learn.learners.base import Learner, Lessons
+from rl_conductor_training.learn.learners.prompted import PromptedPlanner
 from rl_conductor_training.learn.record import Proof
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import describe

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Request, prompt_in
-from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.tasks import Sample
 
 
@@ -25,13 +24,12 @@ class RouterExample:
         return prompt_in(self.request.messages)
 
 
-def examples_from_results(samples: Sequence[Sample], results: Sequence[SampleResult]) -> list[RouterExample]:
-    """Labels the samples of a task by a worker's results; a missing answer counts as wrong."""
-    values = {result.key.sample: result.value for result in results}
+def examples_from_scores(samples: Sequence[Sample], scores: Mapping[str, float]) -> list[RouterExample]:
+    """Labels the samples of a task by a worker's scores, by id of the sample; a missing answer counts as wrong."""
     return [
-        RouterExample(Request.user(sample.question), values[sample.id] == 1)
+        RouterExample(Request.user(sample.question), scores[sample.id] == 1)
         for sample in samples
-        if sample.id in values
+        if sample.id in scores
     ]
 
 

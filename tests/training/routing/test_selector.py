@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_conductor import Step, Workflow
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Request
-from rl_conductor_training.bench.selector_training import train_selector
+from rl_conductor_training.routing.selector import train_selector
 
 FIGURES, WORDS, USELESS = (
     Workflow(steps=(Step(subtask="Answer.", worker=name),)) for name in ("coder", "writer", "cat")

@@ -21,9 +21,9 @@ from rl_conductor._internal.jsonl import write_lines
 from rl_conductor.cli.main import app
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.types import Message, Request, Tool
-from rl_conductor_training.bench.router_data import RouterExample, TraceExamples
-from rl_conductor_training.bench.router_training import select_threshold, train_router
 from rl_conductor_training.cli import router as cli
+from rl_conductor_training.routing.router import select_threshold, train_router
+from rl_conductor_training.routing.router_examples import RouterExample, TraceExamples
 
 WHO: Any = {"worker": "a", "model": "scripted:a", "source": "a test"}
 ONE = plan((0, "Say it.", []))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
+from rl_conductor_training.learn.evaluation.comparison import BASELINES
+from rl_conductor_training.learn.evaluation.proof import run_learner
 from rl_conductor_training.learn.experience import ExperienceRow, cost_order
-from rl_conductor_training.learn.heldout import run_learner
 from rl_conductor_training.learn.learners.base import Learner
-from rl_conductor_training.learn.prove import BASELINES
 from rl_conductor_training.learn.record import ValidationResult
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.tasks import Sample

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from rl_conductor_training.bench.statistics import estimate, holm, mean_difference
 from rl_conductor_training.learn.experience import ExperienceRow, cost_order
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
+from rl_conductor_training.statistics import estimate, holm, mean_difference
 
 SINGLE, FIXED, LINEAR, PROMPTED, ORACLE = "best single", "best fixed", "linear", "prompted planner", "oracle"
 BASELINES = (SINGLE, FIXED, LINEAR)

@@ -1,0 +1,1 @@
+"""Trains the classifiers that the core routes requests with: routers, workflow selectors and domains."""
