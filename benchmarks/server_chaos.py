@@ -73,7 +73,6 @@ LEASE_SECONDS = 1.0
 KEY = "chaos"
 SETTINGS = """
 port = {port}
-admin_sha256 = "{hashed}"
 [planner]
 model = "openai:planner"
 options = {{ base_url = "{vendor}" }}
@@ -85,6 +84,8 @@ limits = {{ rounds = 1, steps = 3 }}
 [models.single]
 released = 2026-11-21
 policy = {{ single = "a" }}
+[admins.chaos]
+sha256 = "{hashed}"
 [keys.chaos]
 sha256 = "{hashed}"
 usd = "1000"

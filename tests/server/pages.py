@@ -12,7 +12,7 @@ from server.chat_requests import post
 from server.conftest import At
 
 ADMIN = "the-administrators-key"
-GUARDED: Any = {"keys": {"red": {"sha256": hash_key("red-key")}}, "admin_sha256": hash_key(ADMIN)}
+GUARDED: Any = {"keys": {"red": {"sha256": hash_key("red-key")}}, "admins": {"admin": {"sha256": hash_key(ADMIN)}}}
 CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
 FOUR = plan((0, "Draft.", []), (1, "Draft too.", []), (0, "Join.", ["all"]), (1, "Check.", ["all"]))
 NASTY = [

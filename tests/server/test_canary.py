@@ -42,7 +42,7 @@ def settings(upstream: Vendor, percent: float = 100, *, shadow: bool = False, **
     entry = experiment(upstream, canary={"percent": percent, "guards": SMALL_WINDOW | guards})
     if not shadow:
         del entry["shadow"]
-    return {"experiments": {"assistant": entry}, "admin_sha256": hash_key("key-of-the-administrator")}
+    return {"experiments": {"assistant": entry}, "admins": {"admin": {"sha256": hash_key("key-of-the-administrator")}}}
 
 
 def fast_refresh(url: str) -> dict[str, Any]:

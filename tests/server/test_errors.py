@@ -26,7 +26,7 @@ def test_a_store_that_is_away_is_worth_another_try() -> None:
 
 
 async def test_a_run_that_another_release_kept_is_refused_in_words(serve: Serve) -> None:
-    at = await serve(keys={"red": {"sha256": hash_key("red")}}, admin_sha256=hash_key("admin"))
+    at = await serve(keys={"red": {"sha256": hash_key("red")}}, admins={"admin": {"sha256": hash_key("admin")}})
     body = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
     asked = await at.http.post("/v1/chat/completions", json=body, headers=RED)
     at.service.store.write_queue.add(lambda kept: kept.execute(text("UPDATE runs SET trace = '{}'")))
@@ -39,7 +39,7 @@ async def test_a_run_that_another_release_kept_is_refused_in_words(serve: Serve)
 
 @pytest.mark.parametrize("run", ["run-%00", "run.1", "x" * 33])
 async def test_what_can_be_no_run_is_refused_before_the_store_is_asked(serve: Serve, run: str) -> None:
-    at = await serve(admin_sha256=hash_key("admin"))
+    at = await serve(admins={"admin": {"sha256": hash_key("admin")}})
     for path in (f"/v1/runs/{run}", f"/admin/runs/{run}"):
         told = await at.http.get(path, headers=ADMIN)
         assert (told.status_code, told.json()["error"]["param"]) == (400, "run")

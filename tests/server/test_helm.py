@@ -247,7 +247,7 @@ def test_memory_and_time_to_stop_follow_from_the_settings() -> None:
 
 def test_settings_without_limits_have_those_of_the_server() -> None:
     intake = Settings().intake
-    documents = rendered(with_config('admin_sha256 = "' + "0" * 64 + '"\n'))
+    documents = rendered(with_config('[admins.ann]\nsha256 = "' + "0" * 64 + '"\n'))
     (server,) = pod(documents)["containers"]
     assert server["resources"]["limits"]["memory"] == f"{25 * intake.total_body_bytes // 2**20 + 424}Mi"
     assert pod(documents)["terminationGracePeriodSeconds"] == 5 + intake.drain_seconds + 10

@@ -74,7 +74,7 @@ async def test_the_cause_of_a_rejection_is_logged(serve: Serve, lines: Lines) ->
 
 async def test_neither_secrets_nor_content_are_logged(serve: Serve, stream: io.StringIO) -> None:
     broken = ScriptedModel([ModelError("failed at the-secret-question", model="a")] * 9)
-    at = await serve({"a": broken}, keys=KEYS, admin_sha256=hash_key("key-of-admin"))
+    at = await serve({"a": broken}, keys=KEYS, admins={"admin": {"sha256": hash_key("key-of-admin")}})
     question = [{"role": "user", "content": "the-secret-question"}]
     body = {"model": "conductor-mini", "input": question, "store": False}
     assert (await at.http.post("/v1/responses", json=body, headers=RED)).status_code == 502

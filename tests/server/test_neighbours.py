@@ -116,7 +116,7 @@ async def test_runs_that_go_on_without_their_client_take_room_until_they_end(ser
 async def test_stored_values_take_room_while_their_client_reads_them(serve: Serve) -> None:
     long = "x" * MORE_THAN_SOCKETS_HOLD
     intake = {"total_body_bytes": 10_000_000, "client_seconds": 0.4}
-    at = await serve(intake=intake, admin_sha256=hash_key("key-of-root"))
+    at = await serve(intake=intake, admins={"admin": {"sha256": hash_key("key-of-root")}})
     session = (await at.http.post("/sign-in", data={"key": "key-of-root"}, headers={"origin": at.url})).headers
     cookie = session["set-cookie"].partition(";")[0]
     client = at.openai()

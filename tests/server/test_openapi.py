@@ -40,7 +40,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server that runs in a thread of its own, because schemathesis sends requests from this one."""
     store = {"url": f"sqlite:///{tmp_path_factory.mktemp('openapi') / 'runs.db'}"}
     keys = {"red": {"sha256": hash_key(KEY)}}
-    made = Settings.model_validate({"port": 0, "store": store, "keys": keys, "admin_sha256": hash_key(ADMIN)})
+    made = Settings.model_validate(
+        {"port": 0, "store": store, "keys": keys, "admins": {"admin": {"sha256": hash_key(ADMIN)}}}
+    )
     pool = WorkerPool({"a": ScriptedModel("from a"), "b": ScriptedModel("from b")})
     loop, stop, urls = asyncio.new_event_loop(), asyncio.Event(), list[str]()
     started = threading.Event()

@@ -89,7 +89,7 @@ async def test_only_administrators_see_in_traces_what_a_vendor_says_of_the_serve
         plan_model = a if at_planner else ScriptedModel(ONE_STEP)
         pool = {"b": b} if at_planner else {"a": a, "b": b}
         keys = {"red": {"sha256": hash_key("key-of-red")}}
-        at = await serve(pool, plan_model, keys=keys, admin_sha256=hash_key("key-of-root"))
+        at = await serve(pool, plan_model, keys=keys, admins={"admin": {"sha256": hash_key("key-of-root")}})
         tenant, administrator = ({"authorization": f"Bearer key-of-{name}"} for name in ("red", "root"))
         conductor = {"trace": "full", "progress": "chunks"}
         body = {"model": "conductor-ultra", "messages": MESSAGES, "conductor": conductor}

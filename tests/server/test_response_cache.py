@@ -192,7 +192,7 @@ async def test_tool_calls_of_a_cached_answer_can_be_answered(serve: Serve) -> No
 
 async def test_a_key_can_be_created_with_a_cache_at_run_time(serve: Serve) -> None:
     admin = {"authorization": "Bearer key-of-admin"}
-    at = await caching(serve, admin_sha256=hash_key("key-of-admin"))
+    at = await caching(serve, admins={"admin": {"sha256": hash_key("key-of-admin")}})
     made = await at.http.post("/admin/keys", json={"name": "new", "cache_seconds": 60}, headers=admin)
     headers = {"authorization": f"Bearer {made.json()['key']}"}
     assert [said(await ask(at, headers)) for _ in range(2)] == ["answer 1"] * 2

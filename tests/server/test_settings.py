@@ -36,12 +36,13 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         f"""
         pool = "pool.toml"
         port = 9000
-        admin_sha256 = "{HASH}"
         [store]
         url = "postgres://db/runs"
         retain_days = 7
         [intake]
         running = 5
+        [admins.ann]
+        sha256 = "{HASH}"
         [keys.red]
         sha256 = "{HASH}"
         usd = 20

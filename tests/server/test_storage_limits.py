@@ -176,7 +176,9 @@ async def test_the_size_of_conversations_follows_all_changes(serve: Serve, url: 
 
 
 async def test_feedback_on_a_run_can_not_be_changed_without_end(serve: Serve) -> None:
-    at = await serve(keys=KEYS, feedback={"run_changes": 3}, admin_sha256=hash_key("the-key-of-the-admin"))
+    at = await serve(
+        keys=KEYS, feedback={"run_changes": 3}, admins={"admin": {"sha256": hash_key("the-key-of-the-admin")}}
+    )
     made = await at.openai("key-of-red").responses.create(model=MODEL, input="Say it.")
     run, red = f"run-{made.id.removeprefix('resp_')}", {"x-api-key": "key-of-red"}
 

@@ -20,7 +20,10 @@ from server.conftest import At, Serve
 
 ASK: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
 ROOT = {"authorization": "Bearer key-of-root"}
-SETTINGS: Any = {"admin_sha256": hash_key("key-of-root"), "keys": {"red": {"sha256": hash_key("key-of-red")}}}
+SETTINGS: Any = {
+    "admins": {"admin": {"sha256": hash_key("key-of-root")}},
+    "keys": {"red": {"sha256": hash_key("key-of-red")}},
+}
 
 
 @pytest.fixture
@@ -123,7 +126,7 @@ async def test_a_revoked_key_is_rejected_by_other_servers_within_seconds(serve: 
 
 
 async def test_a_server_whose_last_key_was_revoked_stays_closed(serve: Serve) -> None:
-    at = await serve(admin_sha256=hash_key("key-of-root"))
+    at = await serve(admins={"admin": {"sha256": hash_key("key-of-root")}})
     assert await ask(at, "anything")
     await create(at)
     assert (await at.http.get("/v1/models")).status_code == 401
@@ -182,7 +185,7 @@ async def test_the_largest_limits_of_a_key_can_be_enforced(serve: Serve) -> None
 
 
 async def test_several_administrators_have_keys_of_their_own(serve: Serve) -> None:
-    at = await serve(**SETTINGS, admins={"ann": {"sha256": hash_key("key-of-ann")}})
+    at = await serve(admins=SETTINGS["admins"] | {"ann": {"sha256": hash_key("key-of-ann")}}, keys=SETTINGS["keys"])
     bob = {"authorization": f"Bearer {await create(at, 'bob', admin=True)}"}
     listed = (await at.http.get("/admin/keys", headers=bob)).json()
     assert listed["administrators"] == ["admin", "ann", "bob"]

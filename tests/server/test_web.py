@@ -222,7 +222,7 @@ async def test_pages_redirect_to_sign_in_and_back(serve: Serve) -> None:
 async def test_a_new_administrators_key_revokes_all_sessions(serve: Serve) -> None:
     at = await serve(**GUARDED)
     cookie = (await sign_in(at)).headers["set-cookie"].partition(";")[0]
-    other = await serve(**GUARDED | {"admin_sha256": hash_key("another-key")})  # over the same store
+    other = await serve(**GUARDED | {"admins": {"admin": {"sha256": hash_key("another-key")}}})  # over the same store
     for server, status in ((at, 200), (other, 401)):
         assert (await server.http.get("/", headers={"cookie": cookie})).status_code == status
 

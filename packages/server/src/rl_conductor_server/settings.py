@@ -343,10 +343,8 @@ class Settings(_Entry):
     models: dict[EntryName, ServedModelEntry] = Field(default_factory=dict)
     experiments: dict[ExperimentName, ExperimentEntry] = Field(default_factory=dict)
     keys: dict[EntryName, KeyEntry] = Field(default_factory=dict)
-    admin_sha256: Sha256 | None = None
-    """SHA-256 of the administrator's key; without any administrator, `/admin` is disabled."""
     admins: dict[EntryName, AdminEntry] = Field(default_factory=dict)
-    """More administrators, each with a name for the log."""
+    """Administrators by their names in the log; without any, `/admin` is disabled."""
     oidc: OidcEntry | None = None
     store: StoreEntry = StoreEntry()
     intake: IntakeEntry = IntakeEntry()

@@ -26,20 +26,17 @@ log = logging.getLogger("rl_conductor_server")
 
 LOCAL = "local"
 """The name of the key that all requests use when there is none."""
-ADMIN = "admin"
-"""The name of the administrator with the key `admin_sha256`."""
 ADMINISTRATOR = "@administrator"
 """Stands for all administrators where a key is named, as the author of feedback; no API key can have this name."""
-RESERVED_NAMES = frozenset({LOCAL, ADMIN})
 REFRESH_SECONDS = 2.0
 """Interval at which each process reads the keys of the store, so a revoked key is rejected that much later."""
 
 
 def check_names(settings: Settings) -> None:
-    """Raises `ConfigError` if a key or an administrator of the settings has the name of a built-in one."""
-    for table, names in (("keys", settings.keys.keys()), ("admins", settings.admins.keys())):
-        for name in sorted(RESERVED_NAMES & names):
-            raise ConfigError(f"{table}.{name}: this name is reserved; choose another, such as {name}-1")
+    """Raises `ConfigError` if a key or an administrator of the settings has the name of the built-in key."""
+    for table, names in (("keys", settings.keys), ("admins", settings.admins)):
+        if LOCAL in names:
+            raise ConfigError(f"{table}.{LOCAL}: this name is reserved; choose another, such as {LOCAL}-1")
 
 
 class ApiKey(KeyBudget):
@@ -111,9 +108,7 @@ class ApiKeys:
         self._storage_limit = settings.store.key_bytes
         self._configured = {entry.sha256: ApiKey(name, entry, store) for name, entry in settings.keys.items()}
         self._configured_admins = {entry.sha256: name for name, entry in settings.admins.items()}
-        if settings.admin_sha256 is not None:
-            self._configured_admins[settings.admin_sha256] = ADMIN
-        self._configured_names = {*RESERVED_NAMES, *settings.keys, *settings.admins}
+        self._configured_names = {LOCAL, *settings.keys, *settings.admins}
         self._stored: dict[str, StoredKey] = {}
         self._stored_keys: dict[str, ApiKey] = {}
         """The keys of `_stored` by name, so that each keeps its budget and rate limit."""

@@ -18,7 +18,7 @@ from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.created_keys import KeyTerms, check_key_name, create_key, revoke_key, rotate_key
-from rl_conductor_server.auth.keys import RESERVED_NAMES
+from rl_conductor_server.auth.keys import LOCAL
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.cli.serve import discover_pool
@@ -144,7 +144,7 @@ def _check_name(name: str, config: Path | None) -> None:
     """Checks the name of a new key. Raises `ConfigError` if it is invalid, or a name of the settings."""
     check_key_name(name)
     settings = read_settings(config) if config else None
-    if name in RESERVED_NAMES or (settings is not None and name in {*settings.keys, *settings.admins}):
+    if name == LOCAL or (settings is not None and name in {*settings.keys, *settings.admins}):
         raise ConfigError(f"{name!r} is a name of the settings, or reserved; choose another")
 
 
