@@ -27,7 +27,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor_server.catalog import build_catalog
-from rl_conductor_server.listen import http_server, listening_socket
+from rl_conductor_server.process.listen import http_server, listening_socket
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import Store

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rl_conductor_server.listen import GC_THRESHOLDS, collect_garbage_rarely
+from rl_conductor_server.process.listen import GC_THRESHOLDS, collect_garbage_rarely
 from server.conftest import Serve
 
 

@@ -12,7 +12,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.catalog import build_catalog
-from rl_conductor_server.listen import is_loopback, listening_socket
+from rl_conductor_server.process.listen import is_loopback, listening_socket
 from rl_conductor_server.settings import ServedModelEntry, Settings, read_settings
 
 HASH = "0" * 64

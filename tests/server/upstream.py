@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rl_conductor_server.listen import listening_socket
+from rl_conductor_server.process.listen import listening_socket
 from rl_conductor_server.settings import Settings
 from server.conftest import until
 

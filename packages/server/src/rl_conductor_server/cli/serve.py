@@ -80,9 +80,9 @@ def merge_settings(config: Path | None, **options: object) -> Settings:
 
 
 def _serve(settings: Settings, workers: int) -> None:
-    from rl_conductor_server.listen import is_loopback, listening_socket  # noqa: PLC0415
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
-    from rl_conductor_server.supervisor import Supervisor  # noqa: PLC0415
+    from rl_conductor_server.process.listen import is_loopback, listening_socket  # noqa: PLC0415
+    from rl_conductor_server.process.supervisor import Supervisor  # noqa: PLC0415
 
     configure_logging(settings.log)
     needs_key = not settings.keys and not is_loopback(settings.host)
@@ -107,7 +107,7 @@ async def _has_stored_keys(settings: Settings) -> bool:
 def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -> None:
     """Serves requests in one of several processes."""
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
-    from rl_conductor_server.supervisor import CONFIG_ERROR_EXIT  # noqa: PLC0415
+    from rl_conductor_server.process.supervisor import CONFIG_ERROR_EXIT  # noqa: PLC0415
 
     configure_logging(settings.log)
     try:
@@ -119,7 +119,7 @@ def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -
 
 def _run_server(settings: Settings, listener: socket.socket, *, show_banner: bool) -> None:
     from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
-    from rl_conductor_server.listen import new_event_loop  # noqa: PLC0415
+    from rl_conductor_server.process.listen import new_event_loop  # noqa: PLC0415
 
     discovered = discover_pool(settings)
     models = build_catalog(discovered, settings.models)
@@ -143,7 +143,7 @@ def discover_pool(settings: Settings) -> DiscoveredPool:
 async def _serve_until_signal(
     settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket, *, show_banner: bool
 ) -> None:
-    from rl_conductor_server.listen import collect_garbage_rarely, http_server  # noqa: PLC0415
+    from rl_conductor_server.process.listen import collect_garbage_rarely, http_server  # noqa: PLC0415
     from rl_conductor_server.service import Service  # noqa: PLC0415
 
     service = await Service.create(models, settings)
