@@ -36,6 +36,7 @@ from rl_conductor.types import (
 )
 from rl_conductor.types.completions import parse_finish_reason
 from rl_conductor.types.messages import last_user_index, notes_to_results
+from rl_conductor.types.requests import MIN_TIMEOUT
 
 usages = st.builds(
     Usage,
@@ -88,6 +89,14 @@ def test_the_error_of_a_tool_can_be_written_into_its_text(text: str, marked: str
     assert Message.model_validate_json(failed.model_dump_json()) == failed
     succeeded = Message.tool("c1", text)
     assert succeeded.with_error_as_text() is succeeded
+
+
+@pytest.mark.parametrize(
+    ("timeout", "left", "expected"), [(None, 5.0, 5.0), (3.0, 5.0, 3.0), (9.0, 5.0, 5.0), (9.0, -1.0, MIN_TIMEOUT)]
+)
+def test_the_shorter_of_two_timeouts_holds_and_is_above_0(timeout: float | None, left: float, expected: float) -> None:
+    request = Request.user("?").model_copy(update={"timeout": timeout})
+    assert request.within_seconds(left).timeout == expected
 
 
 def test_a_request_travels_as_json() -> None:

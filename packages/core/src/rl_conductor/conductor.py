@@ -374,7 +374,7 @@ class Conductor:
         previous_rounds: Sequence[Round] = (),
     ) -> Run:
         limits = Limits.or_default(limits, self.limits)
-        if request.timeout is not None:  # may be 0, which no limit of one's own may be
+        if request.timeout is not None:  # not validated: it may be longer than the longest limit
             limits = limits.lowered(Limits.model_construct(seconds=request.timeout))
         outer = current_scope.get().policies
         policy = Policy.or_default(policy, self.policy).within(outer, self.pool.cards, self.planner.card)

@@ -29,8 +29,6 @@ MAX_RETRY_AFTER = 60.0
 """Seconds: a call is not retried when the vendor asks for a longer pause."""
 INITIAL_BACKOFF, MAX_BACKOFF = 0.5, 8.0
 """Seconds."""
-MIN_TIMEOUT = 0.001
-"""Seconds: a request's timeout has to be above 0, even when the run's time is over."""
 _BLANK_CALL = Call.model_construct(model="", fingerprint="", usage=Usage.model_construct(), started=0.0, seconds=0.0)
 """Copied for the record of a successful call, as copying takes half of the time of validation."""
 
@@ -89,10 +87,8 @@ class ModelCall:
         """
         request, budget = self.request, self.run.budget
         if self.model.capabilities.delegates:
-            if (remaining := self.run.remaining()) is None:
-                return request
-            timeout = remaining if request.timeout is None else min(request.timeout, remaining)
-            return request.model_copy(update={"timeout": max(timeout, MIN_TIMEOUT)})
+            remaining = self.run.remaining()
+            return request if remaining is None else request.within_seconds(remaining)
         if request.sampling.max_tokens is not None or not budget.counts_tokens:
             return request
         sampling = request.sampling.model_copy(update={"max_tokens": DEFAULT_OUTPUT_TOKENS})

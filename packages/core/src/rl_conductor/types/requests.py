@@ -9,6 +9,9 @@ from pydantic import Field
 from rl_conductor.types.messages import Continuation, FilePart, ImagePart, Message
 from rl_conductor.types.value import Value
 
+MIN_TIMEOUT = 0.001
+"""Seconds: a request's timeout has to be above 0, even when the time is over."""
+
 
 class Tool(Value):
     """A function that the model may request and the caller runs."""
@@ -82,6 +85,11 @@ class Request(Value):
     def user(cls, text: str, *, sampling: Sampling | None = None) -> Self:
         """Returns a request with one message, of the user."""
         return cls(messages=(Message.user(text),), sampling=sampling or Sampling())
+
+    def within_seconds(self, seconds: float) -> Self:
+        """Returns the request with at most this timeout, or a minimal one if no time is left."""
+        timeout = seconds if self.timeout is None else min(self.timeout, seconds)
+        return self.model_copy(update={"timeout": max(timeout, MIN_TIMEOUT)})
 
     @property
     def needs(self) -> tuple[Need, ...]:

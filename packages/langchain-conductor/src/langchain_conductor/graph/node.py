@@ -45,8 +45,6 @@ PLAN, ROUNDS, REJECTIONS = "conductor_plan", "conductor_rounds", "conductor_reje
 """Keys of the node's own state. The surrounding graph gets the plan if its state has that key, and never the others."""
 SECONDS = "conductor_seconds"
 """One more key: the seconds that planning and earlier rounds took, which count towards the timeout."""
-MIN_TIMEOUT = 0.001
-"""Seconds; a request's timeout has to be above 0."""
 
 
 def create_conductor(
@@ -254,7 +252,7 @@ class _Node:
         request = self.call_defaults.apply(Request(messages=core_messages(messages), tools=self.tools))
         if request.timeout is None:
             return request
-        return request.model_copy(update={"timeout": max(request.timeout - (state.get(SECONDS) or 0), MIN_TIMEOUT)})
+        return request.within_seconds(request.timeout - (state.get(SECONDS) or 0))
 
 
 def _add_seconds(state: Update, start: float) -> Update:
