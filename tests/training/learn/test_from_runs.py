@@ -31,7 +31,7 @@ from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.fallback import single_step
 from rl_conductor.trace import Feedback, Trace
 from rl_conductor.types import JsonFormat, Tool
-from rl_conductor_training.learn import FeedbackRecord, LearnRecord, LearnSettings
+from rl_conductor_training.learn import FeedbackLearnRecord, LearnRecord, LearnSettings
 from rl_conductor_training.learn import learn_from_runs as run_learn_from_runs
 from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.experience import Experience
@@ -108,7 +108,7 @@ async def test_liked_plans_become_examples_and_no_worker_is_called(tmp_path: Pat
     record = await learn_from_runs(
         export(tmp_path / "runs.jsonl", traces), pool, out=tmp_path / "out", planner=planner, on_counts=seen.append
     )
-    assert isinstance(record, FeedbackRecord)
+    assert isinstance(record, FeedbackLearnRecord)
     assert seen == ["6 runs: 6 rated"]
     assert (record.questions, record.examples) == (6, 6)
     assert {shape.workflow: shape.score.value for shape in record.shapes} == {"atlas → speller": 1.0, "pointer": 1.0}
@@ -136,7 +136,7 @@ async def test_an_unknown_price_of_a_production_run_is_shown_as_unknown(tmp_path
     record = await learn_from_runs(
         export(tmp_path / "runs.jsonl", traces), models, out=tmp_path / "out", planner=build_planner()
     )
-    assert isinstance(record, FeedbackRecord)
+    assert isinstance(record, FeedbackLearnRecord)
     costs = {row[0]: row[3] for row in feedback_table(record.shapes).rows}
     assert costs["atlas → speller"].startswith("$0.")
     assert costs["pointer"] == "?"
@@ -357,8 +357,8 @@ async def test_changed_feedback_replaces_the_earlier_one_in_an_update(tmp_path: 
     first = await learn_from_runs(export(tmp_path / "a.jsonl", [liked, other]), build_pool(), out=out)
     disliked = liked.model_copy(update={"feedback": (rating(0),)})
     second = await learn_from_runs(export(tmp_path / "b.jsonl", [disliked]), build_pool(), out=out, update=True)
-    assert isinstance(first, FeedbackRecord)
-    assert isinstance(second, FeedbackRecord)
+    assert isinstance(first, FeedbackLearnRecord)
+    assert isinstance(second, FeedbackLearnRecord)
     assert (first.examples, second.examples, second.questions) == (2, 1, 2)
 
 

@@ -30,7 +30,7 @@ from rl_conductor_training.cli.learn_source import LearnSource
 if TYPE_CHECKING:
     from rl_conductor_training.learn import LearnProgress, LearnSettings
     from rl_conductor_training.learn.experience import ExperienceRow
-    from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
+    from rl_conductor_training.learn.record import FeedbackLearnRecord, LearnRecord
     from rl_conductor_training.reporting import Table as ReportTable
     from rl_conductor_training.spending import CostEstimate
 
@@ -292,11 +292,11 @@ class _Progress:
             raise typer.Exit(exit_codes.INTERRUPTED) from None
 
 
-def print_record(record: LearnRecord | FeedbackRecord, out: Path) -> None:
+def print_record(record: LearnRecord | FeedbackLearnRecord, out: Path) -> None:
     """Prints the tables of a learning run whose folder is `out`."""
-    from rl_conductor_training.learn import FeedbackRecord, report  # noqa: PLC0415
+    from rl_conductor_training.learn import FeedbackLearnRecord, report  # noqa: PLC0415
 
-    if isinstance(record, FeedbackRecord):
+    if isinstance(record, FeedbackLearnRecord):
         _print_feedback(record, out)
         return
     stdout = console.stdout()
@@ -326,7 +326,7 @@ def print_record(record: LearnRecord | FeedbackRecord, out: Path) -> None:
     )
 
 
-def _print_feedback(record: FeedbackRecord, out: Path) -> None:
+def _print_feedback(record: FeedbackLearnRecord, out: Path) -> None:
     from rl_conductor_training.learn import report  # noqa: PLC0415
 
     stdout = console.stdout()

@@ -11,7 +11,7 @@ from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord
+    from rl_conductor_training.learn.record import FeedbackLearnRecord, LearnRecord
     from rl_conductor_training.tasks import Task
 
 
@@ -51,7 +51,7 @@ class LearnSource:
             if value:
                 raise ConfigError(f"{option} belongs to --from-runs FILE; leave it out, or name the file")
 
-    async def learn(self, pool: Path, **options: Any) -> LearnRecord | FeedbackRecord:
+    async def learn(self, pool: Path, **options: Any) -> LearnRecord | FeedbackLearnRecord:
         """Learns from the task, or from the stored runs; `options` are arguments of both."""
         from rl_conductor_training.learn import learn, learn_from_runs  # noqa: PLC0415 - imports scipy
 
@@ -73,8 +73,7 @@ class LearnSource:
         """Loads a task, or a file of questions, with the judge of those that need one."""
         from rl_conductor_training.learn.data import load_questions  # noqa: PLC0415 - imports scipy
 
-        is_file = Path(name).is_file() or name.startswith("jsonl:")
-        return load_questions(name, **({"judge": self.judge} if self.judge and is_file else {}))
+        return load_questions(name, judge=self.judge)
 
     def _check_judged(self, tasks: Sequence[Task]) -> None:
         samples = [sample for task in tasks for sample in task.samples]

@@ -32,12 +32,12 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Dollars, Request, Text, Value
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.learn.data import HeldOutOpening
+from rl_conductor_training.learn.data import HeldOutOpening, load_questions
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.spending import NESTING
 from rl_conductor_training.statistics import Difference, Estimate, estimate, mean_difference
-from rl_conductor_training.tasks import Sample, Task, load_task
+from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.groups import group_of
 
 LISTED_CHANGES = 10
@@ -159,17 +159,6 @@ async def compare_with_record(
         usd=sum((row.spending.usd for row in rows), Decimal(0)),
         tokens=sum(row.spending.tokens for row in rows),
     )
-
-
-def load_questions(name: str | Path, *, judge: str | None = None) -> Task:
-    """Loads a file of questions, or the task of that name.
-
-    Raises:
-        ConfigError: there is neither, or it is invalid.
-    """
-    if not Path(name).is_file():
-        return load_task(str(name))
-    return load_task(f"jsonl:{name}", judge=judge)
 
 
 def held_out_questions(folder: str | Path, task: Task) -> Task:

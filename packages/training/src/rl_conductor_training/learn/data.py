@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.jsonl import read_value, write_value
@@ -136,9 +136,18 @@ class LearnData:
         return [f"{counts}: on other kinds of questions the systems may do worse than in this evaluation"]
 
 
-def load_questions(name: str, **options: Any) -> Task:
-    """Loads a task by its name, or a file of questions by its path; `options` are as for `load_task`."""
-    return load_task(f"jsonl:{name}" if Path(name).is_file() else name, **options)
+def load_questions(name: str | Path, *, judge: str | None = None) -> Task:
+    """Loads a task by its name, or a file of questions by its path.
+
+    Args:
+        name: the name as for `load_task`, or the path.
+        judge: the model that scores questions of a file with scoring `judge`; a task has its own.
+
+    Raises:
+        ConfigError: there is neither, or it is invalid.
+    """
+    task = f"jsonl:{name}" if Path(name).is_file() else str(name)
+    return load_task(task, judge=judge) if task.startswith("jsonl:") else load_task(task)
 
 
 def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task | str | None = None) -> LearnData:

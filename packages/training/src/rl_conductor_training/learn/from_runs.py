@@ -35,7 +35,7 @@ from rl_conductor_training.learn.production.stored_runs import (
     read_stored_runs,
     request_text,
 )
-from rl_conductor_training.learn.record import FeedbackRecord, LearnRecord, ShapeSummary
+from rl_conductor_training.learn.record import FeedbackLearnRecord, LearnRecord, ShapeSummary
 from rl_conductor_training.learn.search.candidates import describe, generalize
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace
@@ -60,7 +60,7 @@ async def learn_from_runs(
     on_counts: Callable[[str], None] = lambda _counts: None,
     on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
     on_progress: OnProgress = lambda _: None,
-) -> LearnRecord | FeedbackRecord:
+) -> LearnRecord | FeedbackLearnRecord:
     """Learns a conductor from runs of a server, and writes it to a folder that `Conductor.load` reads.
 
     `path` is a file that `rl-conductor runs --export` wrote, and `judge` a model that scores the answers of other
@@ -118,7 +118,7 @@ def _store_runs(new: StoredRuns, folder: Path, *, update: bool) -> StoredRuns:
 
 async def _learn_from_feedback(
     stored: StoredRuns, rate: Callable[[WorkerPool], list[RatedWorkflow]], workspace: Workspace
-) -> FeedbackRecord:
+) -> FeedbackLearnRecord:
     """Gives the planner the liked plans as examples, and writes the folder."""
     conductor = workspace.conductor
     try:
@@ -158,7 +158,7 @@ def judged_task(stored: StoredRuns, judge: Model) -> Task:
 
 def collect_liked_plans(
     stored: StoredRuns, rated: list[RatedWorkflow]
-) -> tuple[FeedbackRecord, tuple[PlanExample, ...]]:
+) -> tuple[FeedbackLearnRecord, tuple[PlanExample, ...]]:
     """Collects the best-rated plan of each question as an example for the planner; of equally good ones the cheapest.
 
     Raises:
@@ -177,7 +177,7 @@ def collect_liked_plans(
     examples = tuple(
         PlanExample(question=questions[sample].question, workflow=run.workflow) for sample, run in sorted(best.items())
     )
-    record = FeedbackRecord(
+    record = FeedbackLearnRecord(
         created=datetime.now(UTC),
         package=package_version(),
         counts=dict(stored.counts),

@@ -148,7 +148,7 @@ class ShapeSummary(Value):
     """Mean seconds per run, without planning."""
 
 
-class FeedbackRecord(Value):
+class FeedbackLearnRecord(Value):
     """The record of learning from feedback alone, without a judge."""
 
     created: datetime

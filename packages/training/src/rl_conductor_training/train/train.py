@@ -163,7 +163,7 @@ class _Call:
         try:
             if config.warm_start:
                 warm_start = run_warm_start(self.setup, config.warm_start, self.run_dir, self._save_spending)
-            trainer = self._build_trainer()
+            trainer = self._load_trainer()
             self._take_steps(trainer)
         except CapReachedError:
             is_capped = True
@@ -200,7 +200,7 @@ class _Call:
         self.run_dir.write_record(record)
         write_report(record, self.steps, self.run_dir.report)
 
-    def _build_trainer(self) -> ConductorTrainer:
+    def _load_trainer(self) -> ConductorTrainer:
         progress = self.setup.progress
         progress.begin("loading the model")
         trainer = _build_trainer(self.setup, self.run_dir)
