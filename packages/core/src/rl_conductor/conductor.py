@@ -374,15 +374,13 @@ class Conductor:
         previous_rounds: Sequence[Round] = (),
     ) -> Run:
         limits = Limits.or_default(limits, self.limits)
-        if request.timeout is not None:  # not validated: it may be longer than the longest limit
-            limits = limits.lowered(Limits.model_construct(seconds=request.timeout))
+        limits = limits if request.timeout is None else limits.lowered(Limits.model_construct(seconds=request.timeout))
         outer = current_scope.get().policies
         policy = Policy.or_default(policy, self.policy).within(outer, self.pool.cards, self.planner.card)
-        policies = (*outer, policy) if policy.applies_to_nested_runs else outer
         context = RunContext(
             limits=limits,
             emit=emit,
-            policies=policies,
+            policies=(*outer, policy) if policy.applies_to_nested_runs else outer,
             retries=self.config.retries,
             keep_prompts=self.config.keep_prompts,
             guardrails=self.config.guardrails,
