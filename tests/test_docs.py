@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,15 +13,26 @@ from pathlib import Path
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
+from migrations import ScriptedVendor
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 REAL_MODELS = {"llamaindex_swap", "quickstart", "rag_swap"}
 """Examples that run the embedded models."""
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
+SEPARATE_SECTIONS = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
+"""Pages of which readers copy one section, so that each block runs alone."""
+
 
 def blocks() -> list[CodeExample]:
     return [one for one in find_examples(*PAGES) if one.prefix.startswith("python")]
+
+
+def blocks_with_vendors() -> list[CodeExample]:
+    """Lists the blocks that call OpenAI's models through a conductor."""
+    examples = (one for one in find_examples(*PAGES) if one.prefix == "py")
+    return [one for one in examples if "conductor import" in one.source and "gpt-6" in one.source]
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +46,19 @@ def test_a_block_of_the_docs_prints_what_it_says(
     block: CodeExample, eval_example: EvalExample, page_globals: dict[str, dict[str, object]]
 ) -> None:
     eval_example.set_config(line_length=120)
-    known = page_globals.setdefault(str(block.path), {})
+    known = {} if block.path in SEPARATE_SECTIONS else page_globals.setdefault(str(block.path), {})
     known.update(eval_example.run_print_check(block, module_globals=known))
+
+
+@pytest.mark.parametrize("block", blocks_with_vendors(), ids=str)
+def test_a_block_with_models_of_a_vendor_runs_alone(block: CodeExample) -> None:
+    with ScriptedVendor.running() as vendor:
+        vendor.team = ("cheap", "strong") if '"cheap"' in block.source else ("rules", "writer")
+        environment = os.environ | {"OPENAI_BASE_URL": f"{vendor.url}/v1", "OPENAI_API_KEY": "sk-loopback"}
+        command = [sys.executable, "-c", block.source]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
 
 
 @pytest.mark.parametrize(
@@ -52,3 +77,12 @@ def test_an_example_runs_with_embedded_models(example: Path) -> None:
     done = subprocess.run([sys.executable, "-W", "error", str(example)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_first_command_of_the_readme_answers_as_shown() -> None:
+    (command,) = re.findall(r"^\.venv/bin/rl-conductor (ask --pool .*)$", PAGES[0].read_text(), re.MULTILINE)
+    program = Path(sys.executable).with_name("rl-conductor")
+    done = subprocess.run([program, *shlex.split(command)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "50\n"), done.stderr
