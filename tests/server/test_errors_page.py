@@ -1,4 +1,4 @@
-"""The list of errors in docs/serve.md has every code of the server's APIs, its status, and whether a retry helps."""
+"""The list of errors in docs/serve-api.md has every code of the server, its status, and whether a retry helps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import rl_conductor_server
 
-PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[2] / "docs" / "serve-api.md"
 SOURCES = Path(rl_conductor_server.__file__).parent
 PAGES_ONLY = ("auth/oidc.py", "web/")
 """Sources of errors that only people see, on the web pages."""
