@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import not_
+
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rl_conductor.errors import ConfigError
@@ -26,7 +28,7 @@ def check_key_name(name: str) -> None:
 class KeyTerms(KeyLimits):
     """The limits of a key that is created at run time."""
 
-    metrics: bool = False
+    metrics: bool = Field(default=False, exclude_if=not_)  # `keys list` shows what is limited or granted
     expires_in_days: float | None = Field(default=None, gt=0, le=36_500)
     """Days until the key expires; `None` means never."""
     admin: bool = False
