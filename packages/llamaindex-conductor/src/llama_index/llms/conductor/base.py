@@ -54,8 +54,6 @@ class Conductor(StructuredOutputLLM):
     """A language model that answers by writing a workflow over other models and running it.
 
     Examples:
-        `pip install llama-index-llms-conductor`
-
         ```python
         from llama_index.core import Settings
         from llama_index.llms.conductor import Conductor
