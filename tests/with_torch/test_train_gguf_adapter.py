@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import gguf
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rl_conductor.errors import ConfigError
-from rl_conductor_training.train.policy.gguf_adapter import from_gguf, to_gguf
+from rl_conductor_training.train.policy.gguf_adapter import from_gguf, main, to_gguf
 
 
 def trained(folder: Path, **lora: object) -> Path:
@@ -90,3 +91,25 @@ def test_tensors_that_llama_cpp_lacks_are_rejected(tmp_path: Path) -> None:
 def test_a_folder_without_an_adapter_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="contains no adapter"):
         to_gguf(tmp_path, tmp_path / "a.gguf", base="any")
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    adapter, base = trained(tmp_path, target_modules=["q_proj"]), str(tmp_path / "base")
+    with pytest.raises(ConfigError, match=r"can't read '.*nothing\.gguf'"):
+        from_gguf(tmp_path / "nothing.gguf", tmp_path / "again", base=base)
+    with pytest.raises(ConfigError, match=r"can't write '.*nowhere/a\.gguf'"):
+        to_gguf(adapter, tmp_path / "nowhere" / "a.gguf", base=base)
+    with pytest.raises(ConfigError, match=r"the base model '.*/gone' can't be read"):
+        to_gguf(adapter, tmp_path / "a.gguf", base=str(tmp_path / "gone"))
+    (adapter / "adapter_model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"has no readable adapter_model\.safetensors"):
+        to_gguf(adapter, tmp_path / "a.gguf", base=base)
+
+
+def test_the_command_prints_a_mistake_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gguf_adapter", str(tmp_path / "nowhere"), str(tmp_path / "a.gguf")])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "nowhere' contains no adapter: No such file or directory" in capsys.readouterr().err

@@ -7,16 +7,18 @@ such as SmolLM2, and Qwen2.
 from __future__ import annotations
 
 import json
-import sys
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from rl_conductor._internal.io import reading_errors, writing_errors
 from rl_conductor.errors import ConfigError
 
 try:
     import gguf
     import numpy as np
     from peft import LoraConfig
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file, save_file
     from transformers import AutoConfig
 except ImportError as missing:
@@ -48,23 +50,25 @@ def to_gguf(adapter: Path, file: Path, *, base: str) -> None:
         base: the folder or hub name of the base model.
 
     Raises:
-        ConfigError: `adapter` is not a plain LoRA adapter, or the model type is not supported.
+        ConfigError: `adapter` is not a plain LoRA adapter, the base model can't be read or its type is not supported,
+            or the file can't be written.
     """
-    adapter_config = _read_adapter_config(adapter)
+    adapter_config, matrices = _read_adapter_config(adapter), _read_matrices(adapter)
     config = _read_model_config(base)
     writer = gguf.GGUFWriter(file, config.model_type)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", float(adapter_config["lora_alpha"]))
-    for name, matrix in load_file(adapter / WEIGHTS_FILE).items():
+    for name, matrix in matrices.items():
         tensor_name, tensor = _tensor_name(name), matrix.astype(np.float32)
         if heads := _interleaved_heads(tensor_name, config):
             tensor = _interleave_rows(tensor, heads)
         writer.add_tensor(tensor_name, tensor.astype(np.float16))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    with writing_errors(file):
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
 
 
 def from_gguf(file: Path, adapter: Path, *, base: str) -> None:
@@ -76,9 +80,11 @@ def from_gguf(file: Path, adapter: Path, *, base: str) -> None:
         base: the folder or hub name of the base model.
 
     Raises:
-        ConfigError: the model type is not supported.
+        ConfigError: the file or the base model can't be read, or the model type is not supported.
     """
-    config, reader = _read_model_config(base), gguf.GGUFReader(file)
+    with reading_errors(file):
+        reader = gguf.GGUFReader(file)
+    config = _read_model_config(base)
     matrices: dict[str, np.ndarray[Any, Any]] = {}
     for tensor in reader.tensors:
         matrix = np.array(tensor.data, dtype=np.float32)
@@ -97,7 +103,10 @@ def from_gguf(file: Path, adapter: Path, *, base: str) -> None:
 
 
 def _read_model_config(base: str) -> Any:
-    config = AutoConfig.from_pretrained(base)
+    try:
+        config = AutoConfig.from_pretrained(base)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the base model {base!r} can't be read: {error}") from error
     if config.model_type not in ARCHITECTURES:
         raise ConfigError(
             f"{base!r} is a {config.model_type} model; only adapters of {' and '.join(ARCHITECTURES)} can be converted"
@@ -113,6 +122,13 @@ def _read_adapter_config(adapter: Path) -> dict[str, Any]:
     if settings.get("peft_type") != "LORA" or settings.get("use_rslora"):
         raise ConfigError(f"{str(adapter)!r} is not a plain LoRA adapter; only those can be converted")
     return settings
+
+
+def _read_matrices(adapter: Path) -> dict[str, Any]:
+    try:
+        return load_file(adapter / WEIGHTS_FILE)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{str(adapter)!r} has no readable {WEIGHTS_FILE}: {error}") from error
 
 
 def _tensor_name(name: str) -> str:
@@ -156,8 +172,15 @@ def _separate_halves(matrix: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any
 
 def main() -> None:
     """Converts the adapter named on the command line, using the base model recorded by peft."""
-    adapter, file = map(Path, sys.argv[1:])
-    to_gguf(adapter, file, base=_read_adapter_config(adapter)["base_model_name_or_path"])
+    parser = ArgumentParser(description="Converts a LoRA adapter to a GGUF file for llama.cpp.")
+    parser.add_argument("adapter", type=Path, metavar="FOLDER", help="the adapter, as saved by peft")
+    parser.add_argument("file", type=Path, metavar="FILE.gguf", help="the new file")
+    arguments = parser.parse_args()
+    try:
+        base = _read_adapter_config(arguments.adapter)["base_model_name_or_path"]
+        to_gguf(arguments.adapter, arguments.file, base=base)
+    except ConfigError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":
