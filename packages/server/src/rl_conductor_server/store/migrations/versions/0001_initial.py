@@ -66,6 +66,7 @@ def upgrade() -> None:
     _create_usage()
     _create_access()
     _create_responses()
+    _create_files()
     _create_batches()
     if op.get_bind().dialect.name == "sqlite":
         _create_text_index()
@@ -106,6 +107,12 @@ def _create_runs() -> None:
         sa.Column("saved_usd", sa.BigInteger, nullable=False, server_default="0"),
         # Last, because a search reads others, and SQLite reads all that stands before a column in its row.
         sa.Column("trace", sa.Text),
+        *_run_indexes(),
+    )
+
+
+def _run_indexes() -> tuple[sa.Index, ...]:
+    return (
         sa.Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
         sa.Index("runs_by_key", "key", "created"),
         sa.Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
@@ -320,7 +327,7 @@ def _create_responses() -> None:
     )
 
 
-def _create_batches() -> None:
+def _create_files() -> None:
     op.create_table(
         "files",
         sa.Column("id", sa.String(40), primary_key=True),
@@ -334,6 +341,9 @@ def _create_batches() -> None:
         sa.Column("part", sa.String(16)),
         sa.Index("files_by_key", "key", "created"),
     )
+
+
+def _create_batches() -> None:
     op.create_table(
         "batches",
         sa.Column("id", sa.String(40), primary_key=True),
