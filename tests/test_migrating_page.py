@@ -10,6 +10,7 @@ from migrations import PAGE, PROGRAMS, changed_lines, diff, read_row
 
 MOVES = {
     "LangGraph supervisor": ("supervisor_before", "supervisor_after"),
+    "LangGraph conditional edges": ("edges_before", "edges_after"),
     "LangChain router chain": ("router_chain_before", "router_chain_after"),
     "LlamaIndex": ("router_engine_before", "router_engine_after"),
     "CrewAI, sequential": ("crew_sequential_before", "crew_after"),

@@ -23,6 +23,7 @@ def vendor(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedVendor]:
     ("row", "before", "after", "team"),
     [
         ("LangGraph supervisor", "supervisor_before", "supervisor_after", ("researcher", "writer")),
+        ("LangGraph conditional edges", "edges_before", "edges_after", ("researcher", "writer")),
         ("LangChain router chain", "router_chain_before", "router_chain_after", ("advice",)),
     ],
 )
