@@ -1,4 +1,5 @@
 from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -26,5 +27,5 @@ team = ChatConductor(
 builder = StateGraph(MessagesState)
 builder.add_node("team", create_conductor(team))
 builder.add_edge(START, "team")
-result = builder.compile().invoke({"messages": "Heron or Kestrel for a daily commute of 12 km?"})
+result = builder.compile().invoke({"messages": [HumanMessage("Heron or Kestrel for a daily commute of 12 km?")]})
 print(result["messages"][-1].text)

@@ -1,6 +1,7 @@
 from typing import Literal
 
 from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -27,5 +28,5 @@ builder.add_node("researcher", researcher)
 builder.add_node("writer", writer)
 builder.add_conditional_edges(START, route)
 builder.add_edge("researcher", "writer")
-result = builder.compile().invoke({"messages": "Heron or Kestrel for a daily commute of 12 km?"})
+result = builder.compile().invoke({"messages": [HumanMessage("Heron or Kestrel for a daily commute of 12 km?")]})
 print(result["messages"][-1].text)
