@@ -113,6 +113,32 @@ async def test_runs_that_go_on_without_their_client_take_room_until_they_end(ser
     await until(lambda: not at.service.bodies.reserved)
 
 
+async def test_an_answer_that_is_repeated_takes_room(serve: Serve) -> None:
+    a = Gated("x" * 30_000, forever)
+    at = await serve({"a": "x" * 30_000, "b": a}, intake={"total_body_bytes": 100_000})
+    once = {"idempotency-key": "one"}
+    assert (await post(at, once)).status_code == 200
+    waiting = [{"role": "user", "content": "y" * 90_000}]
+    other = asyncio.create_task(post(at, messages=waiting, conductor={"policy": {"deny": ["a"]}}))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    refused = await post(at, once)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+    other.cancel()
+    await until(lambda: not at.service.bodies.reserved)
+    assert (await post(at, once)).headers["idempotent-replayed"] == "true"
+
+
+async def test_an_answer_that_is_repeated_takes_a_slot(serve: Serve) -> None:
+    a = Gated("late", forever)
+    at = await serve({"a": "at once", "b": a}, intake={"running": 1, "waiting": 0})
+    once = {"idempotency-key": "one"}
+    assert (await post(at, once)).status_code == 200
+    other = asyncio.create_task(post(at, conductor={"policy": {"deny": ["a"]}}))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    assert (await post(at, once)).status_code == 429
+    other.cancel()
+
+
 async def test_stored_values_take_room_while_their_client_reads_them(serve: Serve) -> None:
     long = "x" * MORE_THAN_SOCKETS_HOLD
     intake = {"total_body_bytes": 10_000_000, "client_seconds": 0.4}

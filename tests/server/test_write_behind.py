@@ -164,6 +164,27 @@ async def test_a_transaction_is_limited_in_size_and_time(store: Store, monkeypat
     assert len(commits) >= 4
 
 
+async def test_leases_are_renewed_before_the_writes_that_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_behind, "MAX_TRANSACTION_SECONDS", 0.0)
+    order = list[str]()
+
+    def record_renewal(*arguments: Any) -> None:
+        if "UPDATE runs SET heartbeat" in arguments[2]:
+            order.append("renewal")
+
+    event.listen(store.write_queue._engine, "before_cursor_execute", record_renewal)
+    async with blocked_queue(store) as release:
+        for _ in range(3):
+            store.write_queue.add(lambda _: order.append("write"))
+        renewal = asyncio.create_task(store.renew_leases(["run-1"]))
+        await asyncio.sleep(0.1)
+        assert store.write_queue.lag > 0.1
+        release.set()
+        await renewal
+    await store.write_queue.flush()
+    assert order == ["renewal", "write", "write", "write"]
+
+
 async def test_heartbeats_claims_and_progress_do_not_block_each_other(
     store: Store, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

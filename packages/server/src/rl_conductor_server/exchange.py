@@ -84,7 +84,8 @@ class Exchange:
         self._turn = self._resources.enter_context(ExitStack())
         """Ends the request's turn in its conversation, unless a run has begun, which does so itself."""
         self._memory = self._resources.enter_context(ExitStack())
-        """The room for the body and the history."""
+        """The room for the body, the history, and an answer that is repeated."""
+        self._reserve_more = self._memory.enter_context(service.reserve_body(0, key.name))
         self._reserved = 0
 
     def __enter__(self) -> Self:
@@ -95,7 +96,7 @@ class Exchange:
 
     def reserve(self, size: int) -> None:
         """Reserves memory until the end. Raises `ApiError` if there is too little."""
-        self._memory.enter_context(self._service.reserve_body(size, self._key.name))
+        self._reserve_more(size)
         self._reserved += size
 
     async def parse(self, body: bytes) -> ParsedRequest:
@@ -169,7 +170,7 @@ class Exchange:
 
     async def start(self, request: AdmittedRequest) -> RunHandle:
         """Starts the run of an admitted request. Raises `ApiError`."""
-        run = await self._service.runs.start(request)
+        run = await self._service.runs.start(request, reserve=self.reserve)
         self._adapter.record(
             request.parsed, run, self._service.store, key=self._key.name, is_checked=request.is_checked
         )

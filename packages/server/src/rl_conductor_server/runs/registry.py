@@ -78,15 +78,23 @@ class RunRegistry:
         handle.task.cancel()
         return handle.task
 
-    async def start(self, request: AdmittedRequest, *, rounds: Sequence[Round] = ()) -> RunHandle:
+    async def start(
+        self,
+        request: AdmittedRequest,
+        *,
+        rounds: Sequence[Round] = (),
+        reserve: Callable[[int], None] = lambda _: None,
+    ) -> RunHandle:
         """Starts a run, or returns the run with the same idempotency key.
 
         Args:
             request: the requested answer.
             rounds: the completed rounds and steps of an earlier run, for a request without an idempotency key.
+            reserve: reserves memory for a number of bytes, before that many are read of a run that has ended.
 
         Raises:
-            ApiError: the idempotency key was used for another request, or the server is shutting down.
+            ApiError: the idempotency key was used for another request, the server is shutting down, or too busy to
+                read the run that has ended.
         """
         new = request.new_run(self._store.now())
         if request.idempotency_key is None:
@@ -107,13 +115,24 @@ class RunRegistry:
             claim = await self._store.claim(new)
             if claim.outcome == "mismatch":
                 raise _mismatch(request.idempotency_key)
-            if claim.outcome == "done" and claim.trace is not None:
-                if request.shared_limits is not None:
-                    request.shared_limits.charge(Amount.of(claim.trace.usage))
-                return RunHandle.completed(claim.id, claim.created, claim.trace)
-            if claim.outcome != "elsewhere":
+            if claim.outcome in ("new", "resumed"):
                 return self._begin(request, claim, new)
-            delay = await self._wait_elsewhere(claim.id, delay)
+            if claim.outcome == "elsewhere":
+                delay = await self._wait_elsewhere(claim.id, delay)
+            elif replayed := await self._replay(request, claim, reserve):  # else its answer was deleted meanwhile
+                return replayed
+
+    async def _replay(self, request: AdmittedRequest, claim: Claim, reserve: Callable[[int], None]) -> RunHandle | None:
+        """Reads the run of an earlier request that has an answer, in a slot as any other request."""
+        key = request.key.name
+        async with self._admission.slot(key):
+            reserve(await self._store.measure_trace(claim.id, key=key))
+            trace = await self._store.get_trace(claim.id, key=key)
+        if trace is None:
+            return None
+        if request.shared_limits is not None:
+            request.shared_limits.charge(Amount.of(trace.usage))
+        return RunHandle.completed(claim.id, claim.created, trace)
 
     async def _wait_elsewhere(self, run: str, delay: float) -> float:
         """Waits until a run of another process has ended, or it is time to claim it; returns the next delay.

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_conductor.calls.budget import Amount
-from rl_conductor.trace.trace import Round, Trace
+from rl_conductor.trace.trace import Round
 from rl_conductor.types import Text, Usage, Value
 
 Status = Literal["running", "done", "failed", "cancelled"]
@@ -153,14 +153,12 @@ class Claim(Value):
     """Id of the claimed run, or of the earlier run of the same request."""
     created: float
     outcome: Literal["new", "resumed", "done", "elsewhere", "mismatch"]
-    """`new` or `resumed`: the run is this process's; `done`: it has an answer; `elsewhere`: another process holds a
-    valid lease; `mismatch`: the idempotency key was used for another request."""
+    """`new` or `resumed`: the run is this process's; `done`: it has an answer, in its trace; `elsewhere`: another
+    process holds a valid lease; `mismatch`: the idempotency key was used for another request."""
     rounds: tuple[Round, ...] = ()
     """Plans and finished steps of a resumed run."""
     charged: Amount = Amount()
     """The amount already charged to the key's budget for a resumed run."""
-    trace: Trace | None = None
-    """Set if the outcome is `done`."""
 
 
 class AnswerOutcome(Value):

@@ -159,7 +159,7 @@ class Store:
     # ------------------------------------------------------------------------------------------- leases
 
     async def claim(self, run: NewRun) -> Claim:
-        """Begins a run with an idempotency key, or continues or reads the earlier run of the same request.
+        """Begins a run with an idempotency key, or finds or continues the earlier run of the same request.
 
         Raises:
             StoreUnavailableError: the database does not answer.
@@ -184,7 +184,7 @@ class Store:
             now: float = connection.execute(select_now(connection.dialect.name)).scalar_one()
             return now, time.monotonic()  # here, because the commit and a busy event loop take their time
 
-        now, read_at = await self.write_queue.execute(renew)
+        now, read_at = await self.write_queue.execute(renew, is_urgent=True)
         self._clock.set(now, read_at=read_at)
         self._contact.record()
 

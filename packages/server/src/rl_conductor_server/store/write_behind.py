@@ -67,7 +67,7 @@ class _QueuedWrite(Generic[T]):
 
 
 class WriteBehindQueue:
-    """Commits writes in the order in which they were added."""
+    """Commits writes in the order in which they were added, except those that are urgent."""
 
     def __init__(self, engine: Engine, run_writer: RunWriter, *, on_lost: Callable[[], None]) -> None:
         """Creates an empty queue.
@@ -81,10 +81,12 @@ class WriteBehindQueue:
         self._run_writer = run_writer
         self._on_lost = on_lost
         self._pending: deque[_QueuedWrite[object]] = deque()
+        self._urgent: deque[_QueuedWrite[object]] = deque()
+        """Writes for the next transaction, whatever waits in `_pending` and in `_batch`."""
         self._batch: deque[_QueuedWrite[object]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._has_urgent = asyncio.Event()
+        self._is_awaited = asyncio.Event()
         self._closing = False
 
     # ------------------------------------------------------------------------------------ adding writes
@@ -93,19 +95,26 @@ class WriteBehindQueue:
         """Queues a write without waiting for it."""
         self._enqueue(write, None)
 
-    async def execute(self, write: Callable[[Connection], T], *, undo: Callable[[T], None] | None = None) -> T:
+    async def execute(
+        self,
+        write: Callable[[Connection], T],
+        *,
+        undo: Callable[[T], None] | None = None,
+        is_urgent: bool = False,
+    ) -> T:
         """Queues a write, waits until it and all earlier ones are committed, and returns its result.
 
         Args:
             write: executes statements in the queue's transaction; it may be called again after a failure.
             undo: called with the result if the caller was cancelled while the write was being committed.
+            is_urgent: commits it before all others, because it does not depend on them.
 
         Raises:
             StoreUnavailableError: the database does not answer in time.
         """
         self.check_available()  # waiting as long again would not help
         committed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        entry = self._enqueue(write, committed)
+        entry = self._enqueue(write, committed, is_urgent=is_urgent)
         try:
             async with asyncio.timeout(COMMIT_TIMEOUT):
                 return await asyncio.shield(committed)
@@ -154,12 +163,17 @@ class WriteBehindQueue:
         self._engine.dispose()
 
     def _enqueue(
-        self, write: RunWrite | Callable[[Connection], T], committed: asyncio.Future[T] | None
+        self,
+        write: RunWrite | Callable[[Connection], T],
+        committed: asyncio.Future[T] | None,
+        *,
+        is_urgent: bool = False,
     ) -> _QueuedWrite[T]:
-        entry = _QueuedWrite(write, time.monotonic(), committed)
-        self._pending.append(entry)  # type: ignore[arg-type]
+        age = self.lag if is_urgent else 0.0  # so that the lag stays that of the writes that it overtakes
+        entry = _QueuedWrite(write, time.monotonic() - age, committed)
+        (self._urgent if is_urgent else self._pending).append(entry)  # type: ignore[arg-type]
         if committed is not None:
-            self._has_urgent.set()
+            self._is_awaited.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._commit_pending(), name="write-behind")
         return entry
@@ -167,9 +181,10 @@ class WriteBehindQueue:
     def _withdraw(self, entry: _QueuedWrite[T], undo: Callable[[T], None] | None) -> None:
         """Drops a write that its caller no longer waits for, or undoes it once it is committed."""
         assert entry.committed is not None
-        if entry in self._pending:
-            self._pending.remove(entry)  # type: ignore[arg-type]
-            return
+        for queue in (self._pending, self._urgent):
+            if entry in queue:
+                queue.remove(entry)  # type: ignore[arg-type]
+                return
 
         def undo_committed(committed: asyncio.Future[T]) -> None:
             if not committed.cancelled() and committed.exception() is None and undo is not None:
@@ -180,14 +195,16 @@ class WriteBehindQueue:
     # --------------------------------------------------------------------------------------- committing
 
     async def _commit_pending(self) -> None:
-        while self._pending:
-            if not any(entry.committed for entry in self._pending):
+        while self._pending or self._urgent:
+            if not self._urgent and not any(entry.committed for entry in self._pending):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(BATCH_DELAY - self.lag):
-                        await self._has_urgent.wait()
-            self._has_urgent.clear()
+                        await self._is_awaited.wait()
+            self._is_awaited.clear()
             self._batch.extend(self._pending.popleft() for _ in range(min(MAX_BATCH_SIZE, len(self._pending))))
-            while self._batch:
+            while self._batch or self._urgent:
+                self._batch.extendleft(self._urgent)
+                self._urgent.clear()
                 await self._commit_batch()
 
     async def _commit_batch(self) -> None:

@@ -33,6 +33,8 @@ END_BATCH_SIZE = 100
 """Maximum number of runs ended in one transaction, during which no other process can write."""
 END_COLUMNS = ("seconds", "error", "trace", "answer")
 """Columns that are set only when a run has ended."""
+COLUMNS_BUT_TRACE = [column for column in runs.c if column is not runs.c.trace]
+"""The trace may be long, and other writes wait while it is read."""
 EXPIRED_COLUMNS = ("id", "key", "idempotency", "api", "model", "owner", "created", "heartbeat")
 
 
@@ -55,8 +57,12 @@ class RunLeases:
                 connection.execute(self.statements.insert_user, rows)
             return Claim(id=run.id, created=run.created, outcome="new")
         same_request = and_(runs.c.key == run.key, runs.c.idempotency == run.idempotency, runs.c.choice == run.choice)
-        existing = select(runs, self._is_expired.label("is_expired")).where(same_request)
-        return self._claim_existing(connection, run, connection.execute(existing).one())
+        columns = [
+            *COLUMNS_BUT_TRACE,
+            runs.c.trace.is_not(None).label("has_trace"),
+            self._is_expired.label("is_expired"),
+        ]
+        return self._claim_existing(connection, run, connection.execute(select(*columns).where(same_request)).one())
 
     def _claim_existing(self, connection: Connection, run: NewRun, row: Row[Any]) -> Claim:
         claim = Claim(id=row.id, created=row.created, outcome="elsewhere")
@@ -65,43 +71,38 @@ class RunLeases:
             return claim.model_copy(update={"outcome": "new"})
         if row.digest != run.digest:
             return claim.model_copy(update={"outcome": "mismatch"})
-        if row.status == "done" and row.trace is not None:  # else its answer was deleted
-            trace = decode(Trace, row.trace, run=row.id)
-            return claim.model_copy(update={"outcome": "done", "trace": trace})
-        if not self._take_over(connection, row):
+        if row.status == "done" and row.has_trace:  # else its answer was deleted
+            return claim.model_copy(update={"outcome": "done"})
+        if row.status == "running" and not row.is_expired:
             return claim
-        progress = {
-            "rounds": self._restore_rounds(connection, row),
-            "charged": _charged_at_end(row),
-        }
+        progress = {"rounds": self._take_over(connection, row), "charged": _charged_at_end(row)}
         return claim.model_copy(update={"outcome": "resumed"} | progress)
 
-    def _take_over(self, connection: Connection, row: Row[Any]) -> bool:
-        if row.status == "running":
-            if not row.is_expired:
-                return False
-            if row.reserved_usd or row.reserved_tokens:  # the record shows that calls in flight were charged
-                self._end_runs(connection, [row])
+    def _take_over(self, connection: Connection, row: Row[Any]) -> tuple[Round, ...]:
+        """Makes a run that failed, or whose process is gone, this process's, and returns its rounds."""
+        trace = connection.execute(select(runs.c.trace).where(runs.c.id == row.id)).scalar_one()
+        if row.status == "running" and (row.reserved_usd or row.reserved_tokens):
+            self._end_runs(connection, [row])  # the record shows that calls in flight were charged
         values: dict[str, Any] = {"owner": self.owner, "heartbeat": self.statements.now, "status": "running"}
         cleared = dict.fromkeys(END_COLUMNS)
         connection.execute(update(runs).where(runs.c.id == row.id).values(values | cleared))
-        add_sizes(connection, [Growth(row.key, row.created, -size_of(row.trace))])
-        return True
+        add_sizes(connection, [Growth(row.key, row.created, -size_of(trace))])
+        return self._restore_rounds(connection, row.id, trace)
 
     @property
     def _is_expired(self) -> ColumnElement[bool]:
         return runs.c.heartbeat < self.statements.now - self.seconds
 
-    def _restore_rounds(self, connection: Connection, row: Row[Any]) -> tuple[Round, ...]:
+    def _restore_rounds(self, connection: Connection, run: str, trace: str | None) -> tuple[Round, ...]:
         """Returns the rounds of a run that was taken over.
 
-        If the run had ended, its rounds are in its trace, which is deleted now: store them as steps again.
+        If the run had ended, its rounds are in its `trace`, which is deleted now: store them as steps again.
         """
-        if row.trace is None:
-            return decode_rounds(connection.execute(select_steps(row.id)), run=row.id)
-        rounds = decode(Trace, row.trace, run=row.id).rounds
+        if trace is None:
+            return decode_rounds(connection.execute(select_steps(run)), run=run)
+        rounds = decode(Trace, trace, run=run).rounds
         steps = [
-            {"run": row.id, "round": number, "position": position, "body": body.model_dump_json()}
+            {"run": run, "round": number, "position": position, "body": body.model_dump_json()}
             for number, one_round in enumerate(rounds)
             for position, body in (
                 (PLAN_POSITION, one_round.plan),
