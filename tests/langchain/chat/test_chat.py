@@ -254,7 +254,7 @@ def test_policy_and_limits_can_be_given_for_a_call() -> None:
 @pytest.mark.parametrize(
     ("option", "expected_error"),
     [
-        ({"frequency_penalty": 1}, "unknown option of a call: frequency_penalty; write one of model, temperature"),
+        ({"frequency_penalty": 1}, "unknown option of a call: frequency_penalty; write one of temperature, top_p"),
         ({"model": "gpt-5"}, "no profile 'gpt-5': write 'mini' or 'ultra'"),
         ({"temperature": "hot"}, "the option temperature is 'hot'"),
         ({"max_tokens": 0}, "the option max_tokens is 0"),

@@ -11,15 +11,48 @@ from langchain_core.callbacks import Callbacks
 from langchain_core.rate_limiters import BaseRateLimiter
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs, var_child_runnable_config
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator, Field
 
-from rl_conductor.types import Request, Sampling
+from rl_conductor.types import Effort, Request, Sampling
 
 SAMPLING_NAMES = {"reasoning_effort": "effort"}
 """Options of calls that `Sampling` names differently."""
 StopSequences = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 """Stop sequences; a text is a single one, as in OpenAI's and LangChain's own models."""
-CALL_SETTINGS = frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "reasoning_effort", "timeout"})
+
+
+class AnswerOptions(BaseModel):
+    """Options of a call, which are also settings of a `ChatConductor` as the defaults of all its calls."""
+
+    temperature: float | None = None
+    """This and the next five apply to the worker that gives the answer."""
+    top_p: float | None = None
+    """Share of the most probable tokens that are sampled from."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Maximum tokens of the answer, reasoning included."""
+    seed: int | None = None
+    """Seed of sampling, for vendors that have one."""
+    stop: StopSequences | None = None
+    """Texts that end the answer."""
+    reasoning_effort: Effort | None = None
+    """How long to think before the answer."""
+    timeout: float | None = None
+    """Seconds for the whole run."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """The options for the worker, as the core's value."""
+        return Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            stop=tuple(self.stop or ()),
+            effort=self.reasoning_effort,
+        )
+
+
+CALL_SETTINGS = tuple(AnswerOptions.model_fields)
 """Options of calls that `CallDefaults` may contain."""
 
 

@@ -32,7 +32,7 @@ AnyWorker = AnyModel | Worker | Mapping[str, Any]
 """A worker, a model, or an entry such as `{"model": agent, "description": "looks up prices"}`."""
 
 
-BOUND_SETTINGS = CALL_SETTINGS | {"policy", "limits"}
+BOUND_SETTINGS = {*CALL_SETTINGS, "policy", "limits"}
 """Bound options that a Conductor can take over as its settings."""
 
 UNNAMED_GRAPH = "LangGraph"

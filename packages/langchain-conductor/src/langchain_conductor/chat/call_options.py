@@ -6,32 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import BaseMessage
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, ValidationError
 
-from langchain_conductor.call_defaults import StopSequences
+from langchain_conductor.call_defaults import AnswerOptions
 from langchain_conductor.chat.structured_output import response_format
 from langchain_conductor.messages import core_messages, core_tool
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import first_field_error, parse_response_format, parse_tool_choice
-from rl_conductor.types import Effort, Request, Sampling
+from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
 
-class CallOptions(BaseModel):
+class CallOptions(AnswerOptions):
     """The keyword arguments of `invoke`, `stream` and `bind`."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
     """`mini` or `ultra`."""
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
-    seed: int | None = None
-    reasoning_effort: Effort | None = None
-    stop: StopSequences | None = None
-    timeout: float | None = None
     tools: Sequence[Any] = ()
     """Tools in any form that LangChain accepts."""
     tool_choice: Any = None
@@ -82,13 +75,6 @@ class CallOptions(BaseModel):
                 if isinstance(self.response_format, type)
                 else self.response_format
             ),
-            sampling=Sampling(
-                temperature=self.temperature,
-                top_p=self.top_p,
-                max_tokens=self.max_tokens,
-                seed=self.seed,
-                stop=tuple(self.stop or ()),
-                effort=self.reasoning_effort,
-            ),
+            sampling=self.sampling,
             timeout=self.timeout,
         )

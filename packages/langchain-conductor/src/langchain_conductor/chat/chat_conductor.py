@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 
+from langchain_conductor.call_defaults import CALL_SETTINGS
 from langchain_conductor.chat.cache_key import cache_key
 from langchain_conductor.chat.call_options import CallOptions
 from langchain_conductor.chat.run import ChatRun, combine_outputs
@@ -25,9 +26,6 @@ from langchain_conductor.pool import AnyWorker
 from langchain_conductor.tracing import prepare_run
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import iterate_sync, parse_tool_choice, run_sync
-
-DEFAULT_OPTIONS = ("temperature", "top_p", "max_tokens", "seed", "stop", "reasoning_effort", "timeout")
-"""Fields that are the defaults of each call's options."""
 
 CHARACTERS_PER_TOKEN = 4
 """About right for English, whatever the model; LangChain's own estimate."""
@@ -261,7 +259,7 @@ class ChatConductor(ChatConductorSettings):
         }
 
     def _default_options(self) -> dict[str, Any]:
-        return {name: value for name in DEFAULT_OPTIONS if (value := getattr(self, name)) is not None}
+        return {name: value for name in CALL_SETTINGS if (value := getattr(self, name)) is not None}
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         params = super()._get_ls_params(stop or self.stop, **kwargs)

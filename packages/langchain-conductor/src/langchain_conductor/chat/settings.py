@@ -9,7 +9,7 @@ from langchain_core.callbacks import BaseRunManager
 from langchain_core.language_models import BaseChatModel, ModelProfile
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter, ValidationError, model_validator
 
-from langchain_conductor.call_defaults import CallDefaults, StopSequences
+from langchain_conductor.call_defaults import AnswerOptions, CallDefaults
 from langchain_conductor.conductors import build_conductor, max_input_tokens, model_name, resolve_pool
 from langchain_conductor.pool import AnyModel, AnyWorker
 from rl_conductor.conductor import Conductor
@@ -18,7 +18,6 @@ from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import LearnedSource, first_field_error
 from rl_conductor.planning.planner import Planner
-from rl_conductor.types import Effort, Sampling
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
@@ -44,7 +43,7 @@ LANGCHAIN_METADATA = "lc_versions"
 """The key of the metadata that LangChain adds to every chat model."""
 
 
-class ChatConductorSettings(BaseChatModel):
+class ChatConductorSettings(AnswerOptions, BaseChatModel):
     """A chat model with the settings of a Conductor, which it builds at construction and after changes."""
 
     model_config = ConfigDict(extra="forbid")
@@ -69,20 +68,6 @@ class ChatConductorSettings(BaseChatModel):
     max_retries: int | None = Field(default=None, ge=0)
     """Maximum number of retries of a worker's call that failed with a transient error; by default 2, or that of
     `conductor`."""
-    temperature: float | None = None
-    """This and the next five apply to the worker that gives the answer."""
-    top_p: float | None = None
-    """Share of the most probable tokens that are sampled from."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens of the answer, reasoning included."""
-    seed: int | None = None
-    """Seed of sampling, for vendors that have one."""
-    stop: StopSequences | None = None
-    """Texts that end the answer."""
-    reasoning_effort: Effort | None = None
-    """How long to think before the answer."""
-    timeout: float | None = None
-    """Seconds for the whole run."""
     streaming: bool = False
     """Whether `invoke` also streams, for handlers that process each token."""
     stream_drafts: bool = False
@@ -178,17 +163,9 @@ class ChatConductorSettings(BaseChatModel):
     @property
     def call_defaults(self) -> CallDefaults:
         """The settings that also apply when the Conductor is a graph node, a runnable or another's worker."""
-        sampling = Sampling(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-            stop=tuple(self.stop or ()),
-            effort=self.reasoning_effort,
-        )
         metadata = {key: value for key, value in (self.metadata or {}).items() if key != LANGCHAIN_METADATA}
         return CallDefaults(
-            sampling,
+            self.sampling,
             timeout=self.timeout,
             callbacks=self.callbacks or None,
             tags=self.tags or None,
