@@ -152,9 +152,10 @@ async def test_stored_values_take_room_while_their_client_reads_them(serve: Serv
     run = f"run-{response.id.removeprefix('resp_')}"
     items = f"/v1/conversations/{made.id}/items"
     inputs = f"/v1/responses/{response.id}/input_items"
+    streamed = f"/v1/responses/{response.id}?stream=true"
     rights = f"authorization: Bearer key-of-root\r\ncookie: {cookie}\r\n"
     runs = f"/v1/runs/{run}", f"/admin/runs/{run}", f"/runs/{run}/download"
-    for path in (items, f"{items}/{added.data[0].id}", inputs, *runs):
+    for path in (items, f"{items}/{added.data[0].id}", inputs, streamed, *runs):
         async with connection(at) as (reader, writer):
             writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{rights}\r\n".encode())
             assert b"200" in await reader.readline()
@@ -162,6 +163,34 @@ async def test_stored_values_take_room_while_their_client_reads_them(serve: Serv
             assert at.service.bodies.reserved > MORE_THAN_SOCKETS_HOLD
             assert (await at.http.get(inputs)).status_code == 503
             await until(lambda: not at.service.bodies.reserved)
+
+
+async def test_a_long_request_in_the_background_can_be_polled_and_followed_while_it_runs(serve: Serve) -> None:
+    opened, wait = gate()
+    a = Gated("from a", wait)
+    at = await serve({"a": a}, intake={"total_body_bytes": 12_000})
+    client = at.openai()
+    made = await client.responses.create(model=BODY["model"], input="x" * 7_000, background=True)
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    assert (await client.responses.retrieve(made.id)).status == "in_progress"
+    stream = await client.responses.retrieve(made.id, stream=True)
+    opened.set()
+    assert [event.type async for event in stream][-1] == "response.completed"
+
+
+async def test_a_response_that_has_ended_takes_room_while_cancelling_returns_it(serve: Serve) -> None:
+    at = await serve({"a": "x" * MORE_THAN_SOCKETS_HOLD}, intake={"total_body_bytes": 30_000_000})
+    made = await at.openai().responses.create(model=BODY["model"], input="Say it.", background=True)
+    path = f"/v1/responses/{made.id}"
+    async with asyncio.timeout(SOON):
+        while (await at.http.get(path)).json()["status"] in ("queued", "in_progress"):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    async with connection(at) as (reader, writer):
+        writer.write(head(f"{path}/cancel", "content-length: 0").encode())
+        assert b"200" in await reader.readline()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        assert at.service.bodies.reserved > MORE_THAN_SOCKETS_HOLD
+    await until(lambda: not at.service.bodies.reserved)
 
 
 async def test_a_new_conversation_takes_room_while_it_is_read(serve: Serve) -> None:

@@ -7,12 +7,14 @@ from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
+from rl_conductor_server.api.adapter import ResponseHeader
 from rl_conductor_server.api.openai_responses.ids import run_of_response
 from rl_conductor_server.api.openai_responses.items import input_items
+from rl_conductor_server.api.openai_responses.response import unanswered_body
 from rl_conductor_server.api.openai_responses.state.errors import response_not_found
-from rl_conductor_server.api.openai_responses.state.resumption import resume_stream
+from rl_conductor_server.api.openai_responses.state.resumption import follow_run, resume_stream
 from rl_conductor_server.api.openai_responses.state.stored_body import response_body
 from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.endpoints.bodies import json_response, list_body
@@ -42,39 +44,65 @@ async def retrieve(
     if starting_after is not None and not stream:
         raise invalid_request("starting_after needs stream=true", param="starting_after")
     if stream:
-        return _stream(service, *await _find_response(service, response, key.name), starting_after)
-    run = run_of_response(response)
-    size = await service.store.responses.measure([run], key=key.name)
-    size += await service.store.measure_trace(run, key=key.name)
+        return await _stream(service, response, key.name, starting_after)
+    return await _whole_response(service, response, key.name)
+
+
+async def _whole_response(service: Service, response: str, key: str) -> Response:
+    """Returns a response as it is now.
+
+    That of a run in progress in this process needs no room, because its request is in memory.
+    """
+    row, _ = await _find_run(service, response, key)
+    request = service.runs.request_of(row.id)
+    if request is not None and row.status == "running":
+        header = ResponseHeader(row.id, int(row.created), row.model, fingerprint="")
+        return JSONResponse(unanswered_body(request.parsed, header, "in_progress"))
 
     async def load() -> dict[str, Any]:
-        return await _load_body(service, *await _find_response(service, response, key.name))
+        stored, row = await _find_response(service, response, key)
+        trace = None if row.status == "running" else await service.store.get_trace(stored.run, key=key)
+        return await run_by_size(len(stored.body), lambda: response_body(stored, row, trace))
 
-    return await json_response(service, key.name, size, load)
+    return await json_response(service, key, await _measure(service, response, key), load)
 
 
-def _stream(service: Service, stored: StoredResponse, row: RunRow, after: int | None) -> Response:
-    handle = service.runs.get(stored.run)
+async def _measure(service: Service, response: str, key: str) -> int:
+    """Returns the size of a response and of the trace of its run."""
+    run = run_of_response(response)
+    return await service.store.responses.measure([run], key=key) + await service.store.measure_trace(run, key=key)
+
+
+async def _stream(service: Service, response: str, key: str, after: int | None) -> Response:
     with ExitStack() as resources:
-        resources.enter_context(service.streams.reserve(stored.key))
-        if handle is not None:
+        resources.enter_context(service.streams.reserve(key))
+        size = await _measure(service, response, key)
+        run, _ = await _find_run(service, response, key)
+        handle, request = service.runs.get(run.id), service.runs.request_of(run.id)
+        if handle is not None and request is not None:
             resources.enter_context(handle.subscribe())
-        frames = resume_stream(stored, row, handle, service.store, service.stopping, after=after)
+            frames = follow_run(request, handle, after=after)
+        else:
+            resources.enter_context(service.reserve_body(size, key))
+            stored, row = await _find_response(service, response, key)
+            frames = await run_by_size(
+                size, lambda: resume_stream(stored, row, service.store, service.stopping, after=after)
+            )
         return EventStream(
             frames,
             timeout=service.settings.intake.client_seconds,
             on_close=resources.pop_all().close,
-            headers={"x-conductor-run": stored.run},
+            headers={"x-conductor-run": run.id},
         )
 
 
 @router.delete("/{response}")
 async def delete(response: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Deletes a response and the content of its run."""
-    stored, row = await _find_response(service, response, key.name)
+    row, _ = await _find_run(service, response, key.name)
     if row.status == "running":
         raise invalid_request("The response is still in progress; cancel it before you delete it.", param="response_id")
-    await service.store.responses.delete(stored.run, key=key.name)
+    await service.store.responses.delete(row.id, key=key.name)
     return {"id": response, "object": "response", "deleted": True}
 
 
@@ -110,27 +138,26 @@ def _page(items: list[dict[str, Any]], *, after: str | None, limit: int, newest_
     return list_body(items[:limit], has_more=len(items) > limit)
 
 
-@router.post("/{response}/cancel")
-async def cancel(response: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+@router.post("/{response}/cancel", response_model=dict[str, Any])
+async def cancel(response: str, service: ServiceDependency, key: Caller) -> Response:
     """Cancels a response in the background, and returns it; one that has ended is returned as it is."""
-    stored, row = await _find_response(service, response, key.name)
-    if not stored.background:
+    row, is_background = await _find_run(service, response, key.name)
+    if not is_background:
         raise invalid_request("Cannot cancel a synchronous response.", param="response_id")
     if row.status == "running":
-        await service.store.responses.request_cancel(stored.run)
-        task = service.runs.cancel(stored.run)
+        await service.store.responses.request_cancel(row.id)
+        task = service.runs.cancel(row.id)
         if task is not None:
             await asyncio.wait([task])
         else:
-            await _wait_until_ended(service, stored)
-        stored, row = await _find_response(service, response, key.name)
-    return await _load_body(service, stored, row)
+            await _wait_until_ended(service, row.id)
+    return await _whole_response(service, response, key.name)
 
 
-async def _wait_until_ended(service: Service, stored: StoredResponse) -> None:
+async def _wait_until_ended(service: Service, run: str) -> None:
     """Waits for the process that runs a response."""
     for _ in range(round(CANCEL_SECONDS / POLL_SECONDS)):
-        row = await service.store.get_run(stored.run, key=stored.key)
+        row = await service.store.get_run(run)
         if row is None or row.status != "running":
             return
         await asyncio.sleep(POLL_SECONDS)
@@ -150,6 +177,14 @@ async def _find_response(service: Service, response: str, key: str) -> tuple[Sto
     return stored, row
 
 
-async def _load_body(service: Service, stored: StoredResponse, row: RunRow) -> dict[str, Any]:
-    trace = None if row.status == "running" else await service.store.get_trace(stored.run, key=stored.key)
-    return await run_by_size(len(stored.body), lambda: response_body(stored, row, trace))
+async def _find_run(service: Service, response: str, key: str) -> tuple[RunRow, bool]:
+    """Returns the run of a response, and whether it is in the background; raises like `_find_response`.
+
+    The request and the answer, which may be long, are not read.
+    """
+    run = run_of_response(response)
+    is_background = await service.store.responses.is_background(run, key=key)
+    row = None if is_background is None else await service.store.get_run(run, key=key)
+    if is_background is None or row is None:
+        raise response_not_found(run)
+    return row, is_background

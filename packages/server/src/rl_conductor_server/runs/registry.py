@@ -60,6 +60,11 @@ class RunRegistry:
         """Returns the run with this id if it is in progress in this process."""
         return self._handles.get(run)
 
+    def request_of(self, run: str) -> AdmittedRequest | None:
+        """Returns the request of the run with this id if it is in progress in this process."""
+        task = self._runs.get(run)
+        return None if task is None else task.request
+
     def executes(self, request: AdmittedRequest) -> bool:
         """Returns `True` if a run is in progress for this very request, not for an earlier one that it repeats."""
         return any(task.request is request for task in self._runs.values())

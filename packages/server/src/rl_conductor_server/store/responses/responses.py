@@ -144,6 +144,13 @@ class ResponseStore(StorePart):
         rows = (await self._reader.execute(query)).mappings().all()
         return [StoredResponse.model_validate(row) for row in rows]
 
+    async def is_background(self, run: str, *, key: str) -> bool | None:
+        """Returns whether the response of an API key is in the background; `None` if there is none."""
+        query = select(responses.c.background).where(responses.c.run == run, responses.c.key == key)
+        await self._write_queue.flush()
+        is_background: bool | None = (await self._reader.execute(query)).scalar_one_or_none()
+        return is_background
+
     async def request_cancel(self, run: str) -> None:
         """Asks the process that runs a response in the background to cancel it."""
         statement = update(responses).where(responses.c.run == run).values(cancel_requested=True)

@@ -19,6 +19,7 @@ from rl_conductor_server.api.openai_responses.stream import ResponseStream
 from rl_conductor_server.api.sse import HEARTBEAT, HEARTBEAT_SECONDS
 from rl_conductor_server.errors import to_api_error
 from rl_conductor_server.runs.handle import RunHandle
+from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import RunRow, Store, StoredResponse, StreamPiece, decode
 
@@ -29,19 +30,17 @@ MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 1.0
 def resume_stream(
     stored: StoredResponse,
     row: RunRow,
-    handle: RunHandle | None,
     store: Store,
     stopping: ShutdownEvent,
     *,
     after: int | None,
 ) -> AsyncGenerator[str, None]:
-    """Returns the frames of a response's stream that follow an event.
+    """Returns the frames of a stored response's stream that follow an event.
 
     Args:
         stored: the response.
         row: its run.
-        handle: its run, if it is in progress in this process.
-        store: where its pieces are otherwise read.
+        store: where its pieces are read.
         stopping: ends the stream of a response that another server runs.
         after: the sequence number of the last event that the client has; `None` if it has none.
 
@@ -51,9 +50,14 @@ def resume_stream(
     parsed = decode(ResponsesBody, stored.body, run=stored.run).to_request()
     header = ResponseHeader(stored.run, int(stored.created), row.model, fingerprint="")
     encoder = ResponseStream(parsed, header, skipped=0 if after is None else after + 1)
-    if handle is not None:
-        return _without_empty(encode_frames(parsed, encoder, [handle]))
     return _without_empty(_follow(stored, encoder, store, stopping))
+
+
+def follow_run(request: AdmittedRequest, handle: RunHandle, *, after: int | None) -> AsyncGenerator[str, None]:
+    """Returns the same for a response whose run is in progress in this process."""
+    header = ResponseHeader(handle.id, int(handle.created), request.model.pinned, fingerprint="")
+    encoder = ResponseStream(request.parsed, header, skipped=0 if after is None else after + 1)
+    return _without_empty(encode_frames(request.parsed, encoder, [handle]))
 
 
 async def _without_empty(frames: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
