@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import resource
 from collections.abc import Iterator
 
 import pytest
 
-from rl_conductor_server.process.listen import GC_THRESHOLDS, collect_garbage_rarely
+from rl_conductor_server.process import listen
+from rl_conductor_server.process.listen import GC_THRESHOLDS, allow_many_connections, collect_garbage_rarely
 from server.conftest import Serve
 
 
@@ -26,6 +28,31 @@ def test_a_server_collects_garbage_rarely_and_not_what_existed_before() -> None:
     assert gc.get_threshold()[0] == GC_THRESHOLDS[0] > 700
     assert gc.get_freeze_count() > 1_000
     assert not any(each is existing for each in gc.get_objects())  # frozen objects are left out
+
+
+@pytest.fixture
+def open_files() -> Iterator[int]:
+    """The hard limit of open files; the soft one is lower during the test."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_server_raises_its_limit_of_connections(open_files: int, caplog: pytest.LogCaptureFixture) -> None:
+    allow_many_connections()
+    raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert raised == (min(open_files, listen.MAX_OPEN_FILES) if open_files >= 0 else listen.MAX_OPEN_FILES)
+    assert not caplog.records or raised < listen.FEW_OPEN_FILES
+
+
+@pytest.mark.usefixtures("open_files")
+def test_a_server_warns_of_a_low_limit_of_connections(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listen, "MAX_OPEN_FILES", 1_024)
+    allow_many_connections()
+    assert "at most about 1024 clients can connect at once" in caplog.text
 
 
 async def test_idle_connections_outlive_those_of_load_balancers(serve: Serve) -> None:

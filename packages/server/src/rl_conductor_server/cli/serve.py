@@ -143,12 +143,17 @@ def discover_pool(settings: Settings) -> DiscoveredPool:
 async def _serve_until_signal(
     settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket, *, show_banner: bool
 ) -> None:
-    from rl_conductor_server.process.listen import collect_garbage_rarely, http_server  # noqa: PLC0415
+    from rl_conductor_server.process.listen import (  # noqa: PLC0415
+        allow_many_connections,
+        collect_garbage_rarely,
+        http_server,
+    )
     from rl_conductor_server.service import Service  # noqa: PLC0415
 
     service = await Service.create(models, settings)
     if show_banner:
         _print_banner(service, discovered, listener)
+    allow_many_connections()
     collect_garbage_rarely()
     await http_server(service).serve(sockets=[listener])
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import math
 import socket
+import sys
+from contextlib import suppress
 from ipaddress import ip_address
 
 from uvicorn import Config, Server
@@ -16,11 +19,18 @@ from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.transport.http_protocol import LimitingProtocol
 
+if sys.platform != "win32":
+    import resource
+
 try:
     import uvloop
 except ImportError:  # it has no releases for Windows and PyPy
     uvloop = None  # type: ignore[assignment]
 
+log = logging.getLogger("rl_conductor_server")
+
+MAX_OPEN_FILES, FEW_OPEN_FILES = 65_536, 4_096
+"""Open files, of which each connection takes one: the limit that a server asks for, and one that it warns of."""
 REPLY_SECONDS = 5
 """Seconds after the draining in which the replies of cancelled runs are sent."""
 KEEP_ALIVE_SECONDS = 75
@@ -46,6 +56,23 @@ def collect_garbage_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+def allow_many_connections() -> None:
+    """Raises the limit of open files as far as the system lets it, because most systems start with 1,024.
+
+    At the limit, no client can connect any more.
+    """
+    if sys.platform == "win32":
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if 0 <= soft < wanted:
+        with suppress(OSError, ValueError):  # macOS has a lower limit than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    if 0 <= soft < FEW_OPEN_FILES:
+        log.warning("at most about %d clients can connect at once: raise the limit of open files (ulimit -n)", soft)
 
 
 def listening_socket(settings: Settings, *, has_stored_keys: bool = False) -> socket.socket:
