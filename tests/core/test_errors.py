@@ -17,13 +17,14 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     PolicyError,
     RateLimitError,
+    ReplyFormatError,
     RunError,
     WorkflowParseError,
     WorkflowValidationError,
 )
 from rl_conductor.trace.setup import Versions
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Request
+from rl_conductor.types import Completion, Message, Request, Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
@@ -66,6 +67,9 @@ def test_errors_carry_what_they_are_about() -> None:
     assert PolicyError("x", rule="deny").rule == "deny"
     refused = LimitError("x", limit="usd", needed=2, remaining=1)
     assert (refused.limit, refused.needed, refused.remaining) == ("usd", 2, 1)
+    reply = Completion(message=Message.assistant("No."), usage=Usage(calls=1), model="m")
+    unfit = ReplyFormatError("x", model="m", completion=reply)
+    assert (unfit.model, unfit.completion, unfit.usage) == ("m", reply, reply.usage)
     assert WorkflowParseError("x", text="plan").text == "plan"
     invalid = WorkflowValidationError("a", "b")
     assert (str(invalid), invalid.violations) == ("the plan may not run: a; b", ("a", "b"))

@@ -20,8 +20,10 @@ if [ -n "${WHEELS_TO:-}" ]; then
     cp .venv-wheels/dist/* "$WHEELS_TO"
 fi
 rm .venv-wheels/dist/verifiers_conductor-*
-question=$(sed -n 's/^\.venv\/bin\/rl-conductor ask "\(.*\)"$/\1/p' README.md | head -1)
-[ -n "$question" ]
+first='^\.venv\/bin\/rl-conductor ask --pool \([^ ]*\) "\(.*\)"$'
+pool=$PWD/$(sed -n "s/$first/\1/p" README.md)
+question=$(sed -n "s/$first/\2/p" README.md)
+[ -f "$pool" ] && [ -n "$question" ] || { echo "the README does not begin with a question to a pool"; exit 1; }
 
 # The wheels, and the core with the extra that its first command needs: older releases of pip want it without, too.
 install() {
@@ -48,7 +50,7 @@ check_wheels() {
         "$bin/rl-conductor" bench --help >/dev/null
         "$bin/rl-conductor" serve --help >/dev/null
         [ -z "${ASK:-}" ] ||
-            env -u OPENAI_API_KEY -u ANTHROPIC_API_KEY -u GEMINI_API_KEY "$bin/rl-conductor" ask "$question" >/dev/null
+            env -u OPENAI_API_KEY -u ANTHROPIC_API_KEY -u GEMINI_API_KEY "$bin/rl-conductor" ask --pool "$pool" "$question" >/dev/null
     ) || { echo "the wheels do not work with Python $2"; return 1; }
     echo "the wheels work with Python $2"
 }

@@ -635,15 +635,6 @@ async def test_another_worker_answers_if_a_reply_is_not_in_the_format_that_the_c
     assert trace.rejected is None
 
 
-async def test_the_trace_has_the_last_reply_that_was_rejected_if_there_is_no_answer() -> None:
-    request = Request(messages=(Message.user(QUESTION),), response_format=JsonFormat())
-    with pytest.raises(RunError) as failed:
-        await conductor([ONE], pool_of(a="Sure!", b="No."), retries=0).run(request)
-    trace = failed.value.trace
-    assert trace.rejected is not None
-    assert (trace.rejected.text, trace.rejected.usage) == ("No.", trace.usage)
-
-
 async def test_a_listener_that_cancels_the_run_before_its_call_ends_it() -> None:
     model = Gated("A", lambda _: asyncio.sleep(0.01))
 

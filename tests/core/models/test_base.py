@@ -231,20 +231,15 @@ class Source:
             self.closed = True
 
 
-@pytest.mark.parametrize(
-    ("header", "least", "most"),
-    [
-        ("7", 7, 7),
-        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3_000, 3_600),
-        (format_datetime(datetime.now() + timedelta(days=2)), 86_400, 3 * 86_400),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
-    ],
-    ids=["seconds", "a date", "a date without a zone", "a date in the past"],  # processes collect the same ones
-)
-def test_when_to_try_again_is_a_number_or_a_date(header: str, least: float, most: float) -> None:
-    wait = parse_retry_after(header)
-    assert wait is not None
-    assert least <= wait <= most
+def test_when_to_try_again_is_a_number_or_a_date() -> None:
+    assert parse_retry_after("7") == 7
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+
+    in_an_hour = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    assert parse_retry_after(in_an_hour) == pytest.approx(3_600, abs=60)
+
+    in_two_days_of_some_zone = format_datetime(datetime.now() + timedelta(days=2))
+    assert parse_retry_after(in_two_days_of_some_zone) == pytest.approx(2 * 86_400, abs=86_400)
 
 
 @pytest.mark.parametrize("header", [None, "", "soon", "-1", "Wed, 99 Oct 2015 07:28:00 GMT"])

@@ -14,12 +14,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from core.runs import down, plan, pool_of, worker, workflow
 from rl_conductor.conductor import Conductor
+from rl_conductor.errors import RunError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.events import Event
 from rl_conductor.trace.trace import Call, PlanRecord, Round, RoutingDecision, StepResult, Trace
-from rl_conductor.types import Completion, Message, Price, Request, Usage, total
+from rl_conductor.types import Completion, JsonFormat, Message, Price, Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
 from rl_conductor.workflow.workflow import Step
@@ -209,6 +210,22 @@ async def test_the_critical_path_of_a_run_is_about_its_wall_time() -> None:
 
 async def test_a_step_without_a_reply_has_no_text() -> None:
     assert done(0, set(), 1).text == ""
+
+
+async def test_a_run_without_an_answer_keeps_the_reply_that_was_rejected() -> None:
+    question = Request(messages=(Message.user("x"),), response_format=JsonFormat(name="x", json_schema={}))
+    pool = pool_of(a=ScriptedModel(["No.", "{}"], name="a"))
+    conductor = Conductor(ScriptedModel([]), pool, retries=0)
+    flow = workflow(("a", "x", ()))
+
+    with pytest.raises(RunError) as raised:
+        await conductor.run(question, workflow=flow)
+    answered = await conductor.run(question, workflow=flow)
+
+    failed = raised.value.trace
+    assert failed.rejected is not None
+    assert (failed.rejected.text, failed.rejected.usage) == ("No.", failed.usage)
+    assert answered.rejected is None
 
 
 texts = st.text(max_size=20)
