@@ -33,7 +33,7 @@ from rl_conductor.types import FREE, Price, Request
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, report
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.learn.learn import PILOT, _LearnRun
+from rl_conductor_training.learn.pipeline import PILOT, _LearnRun
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question
 from training.learn import skills

@@ -26,7 +26,7 @@ from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import archive_opening
 from rl_conductor_training.learn.experience import cost_order
-from rl_conductor_training.learn.learn import OnProgress, learn
+from rl_conductor_training.learn.pipeline import OnProgress, learn
 from rl_conductor_training.learn.production.stored_runs import (
     RUNS_FILE,
     RatedWorkflow,
