@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from check_reference import public_names, without_heading
 from run_picture import run_svg
 from stage_site import MODULES, ROOT, BrokenLinkError, outside_navigation, stage
 
@@ -89,6 +90,13 @@ def test_every_module_of_the_reference_exists() -> None:
     for name in MODULES:
         path = name.replace(".", "/")
         assert [*ROOT.glob(f"packages/*/src/{path}.py"), *ROOT.glob(f"packages/*/src/{path}/__init__.py")], name
+
+
+def test_a_public_name_without_a_heading_is_found(tmp_path: Path) -> None:
+    (tmp_path / "packages" / "core" / "src" / "shop").mkdir(parents=True)
+    (tmp_path / "packages" / "core" / "src" / "shop" / "__init__.py").write_text('__all__ = ["Cart", "Event"]\n')
+    page = '<h2 id="shop.Cart" class="doc doc-heading">'
+    assert without_heading(page, "shop", public_names(tmp_path, "shop")) == ["Event"]
 
 
 def test_the_picture_of_the_first_screen_is_that_of_the_saved_run() -> None:

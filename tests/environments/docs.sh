@@ -10,3 +10,4 @@ uv pip install --quiet --python .venv-docs --requirement tests/environments/docs
 rm -rf build/docs build/site
 .venv-docs/bin/python docs/site/stage_site.py
 .venv-docs/bin/zensical build --clean --strict
+.venv-docs/bin/python docs/site/check_reference.py
