@@ -66,11 +66,11 @@ def allow_many_connections() -> None:
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
-    if 0 <= soft < wanted:
+    new_limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if 0 <= soft < new_limit:
         with suppress(OSError, ValueError):  # macOS has a lower limit than it says
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
+            soft = new_limit
     if 0 <= soft < FEW_OPEN_FILES:
         log.warning("at most about %d clients can connect at once: raise the limit of open files (ulimit -n)", soft)
 
