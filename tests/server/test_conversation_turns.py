@@ -180,7 +180,7 @@ async def test_the_history_of_a_request_counts_as_memory_of_requests_in_progress
     a.asked.clear()
     history: Any = {by: made.id if by == "conversation" else start.id}
     async with turn(a, client.responses.create(**says("first"), **history)) as first:
-        with pytest.raises(openai.InternalServerError, match="requests in progress take 3,") as caught:
+        with pytest.raises(openai.InternalServerError, match="in progress take 3,") as caught:
             await client.responses.create(**says("second"), previous_response_id=start.id)
         assert caught.value.status_code == 503
         opened.set()

@@ -141,8 +141,7 @@ async def test_an_answer_that_is_repeated_takes_a_slot(serve: Serve) -> None:
 
 async def test_stored_values_take_room_while_their_client_reads_them(serve: Serve) -> None:
     long = "x" * MORE_THAN_SOCKETS_HOLD
-    intake = {"total_body_bytes": 10_000_000, "client_seconds": 0.4}
-    at = await serve(intake=intake, admins={"admin": {"sha256": hash_key("key-of-root")}})
+    at = await serve(intake={"total_body_bytes": 10_000_000}, admins={"admin": {"sha256": hash_key("key-of-root")}})
     session = (await at.http.post("/sign-in", data={"key": "key-of-root"}, headers={"origin": at.url})).headers
     cookie = session["set-cookie"].partition(";")[0]
     client = at.openai()
@@ -162,7 +161,7 @@ async def test_stored_values_take_room_while_their_client_reads_them(serve: Serv
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             assert at.service.bodies.reserved > MORE_THAN_SOCKETS_HOLD
             assert (await at.http.get(inputs)).status_code == 503
-            await until(lambda: not at.service.bodies.reserved)
+        await until(lambda: not at.service.bodies.reserved)
 
 
 async def test_a_long_request_in_the_background_can_be_polled_and_followed_while_it_runs(serve: Serve) -> None:
@@ -190,6 +189,23 @@ async def test_a_response_that_has_ended_takes_room_while_cancelling_returns_it(
         assert b"200" in await reader.readline()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         assert at.service.bodies.reserved > MORE_THAN_SOCKETS_HOLD
+    await until(lambda: not at.service.bodies.reserved)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_takes_room_of_its_key_alone_while_the_client_reads_it(serve: Serve, stream: bool) -> None:
+    at = await serve({"a": "x" * MORE_THAN_SOCKETS_HOLD}, keys=KEYS, intake={"total_body_bytes": 2_000_000})
+    body = json.dumps(BODY | {"stream": stream})
+    rights = "authorization: Bearer key-of-red"
+    async with connection(at) as (reader, writer):
+        request = head("/v1/chat/completions", rights, "content-type: application/json", f"content-length: {len(body)}")
+        writer.write((request + body).encode())
+        assert b"200" in await reader.readline()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: at.service.bodies.reserved > MORE_THAN_SOCKETS_HOLD)
+        refused = await post(at, RED)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+        assert (await post(at, BLUE)).status_code == 200
     await until(lambda: not at.service.bodies.reserved)
 
 

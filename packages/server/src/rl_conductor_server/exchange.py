@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack
 from typing import Self
 
@@ -15,7 +15,7 @@ from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
 from rl_conductor_server.api.frames import encode_frames, wait_started
 from rl_conductor_server.api.response_headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
-from rl_conductor_server.api.threads import run_by_size
+from rl_conductor_server.api.threads import MAX_INLINE_BYTES, run_by_size
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError, invalid_request
@@ -29,7 +29,7 @@ from rl_conductor_server.service import Service
 from rl_conductor_server.transport.body import read_json
 from rl_conductor_server.transport.disconnect import run_until_disconnect
 from rl_conductor_server.transport.request_headers import read_idempotency_key, wants_cached
-from rl_conductor_server.transport.streams import EventStream
+from rl_conductor_server.transport.streams import EventStream, in_pieces
 
 
 async def answer(service: Service, http: Request, adapter: ApiAdapter) -> Response:
@@ -84,7 +84,7 @@ class Exchange:
         self._turn = self._resources.enter_context(ExitStack())
         """Ends the request's turn in its conversation, unless a run has begun, which does so itself."""
         self._memory = self._resources.enter_context(ExitStack())
-        """The room for the body, the history, and an answer that is repeated."""
+        """The room for the body, the history, and the answer."""
         self._reserve_more = self._memory.enter_context(service.reserve_body(0, key.name))
         self._reserved = 0
 
@@ -205,11 +205,41 @@ class Exchange:
             await self._service.store.write_queue.flush()
         if parsed.stream:
             await wait_started(runs)
-            frames = encode_frames(parsed, self._adapter.stream(parsed, header), runs)
-            timeout = self._service.settings.intake.client_seconds
-            return EventStream(frames, timeout=timeout, on_close=self._resources.pop_all().close, headers=headers)
+            return self._stream(runs, encode_frames(parsed, self._adapter.stream(parsed, header), runs), headers)
         if is_new_background:
             await runs[0].check_admitted()
             return JSONResponse(self._adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))
-        return JSONResponse(self._adapter.response(parsed, header, results), headers=headers | results.headers)
+        size = sum(map(_answer_size, results.traces))
+        body = self._adapter.response(parsed, header, results)
+        return self._send(await run_by_size(size, lambda: JSONResponse(body, headers=headers | results.headers)))
+
+    def _stream(
+        self, runs: Sequence[RunHandle], frames: AsyncGenerator[str, None], headers: dict[str, str]
+    ) -> Response:
+        """Streams the answers. Those that have ended are counted as memory until the client has read them."""
+        resources = self._resources.pop_all()
+
+        def hold(task: asyncio.Task[Trace]) -> None:
+            if not task.cancelled() and task.exception() is None:
+                resources.enter_context(self._service.bodies.hold(_answer_size(task.result()), key=self._key.name))
+
+        for run in runs:
+            run.task.add_done_callback(hold)
+            resources.callback(run.task.remove_done_callback, hold)
+        timeout = self._service.settings.intake.client_seconds
+        return EventStream(frames, timeout=timeout, on_close=resources.close, headers=headers)
+
+    def _send(self, response: JSONResponse) -> Response:
+        """Sends a long answer in pieces, and counts it as memory until the client has read it."""
+        size = len(response.body)
+        if size <= MAX_INLINE_BYTES:
+            return response
+        memory = ExitStack()
+        memory.enter_context(self._service.bodies.hold(size, key=self._key.name))
+        return in_pieces(response, timeout=self._service.settings.intake.client_seconds, on_close=memory.close)
+
+
+def _answer_size(trace: Trace) -> int:
+    """Returns the number of characters of all replies of a run."""
+    return sum(len(result.text) for round_ in trace.rounds for result in round_.results)

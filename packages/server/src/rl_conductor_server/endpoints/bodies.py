@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -16,12 +16,9 @@ from rl_conductor_server.api.threads import MAX_INLINE_BYTES, run_by_size
 from rl_conductor_server.request_validation.parsing import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.transport.body import read_json
-from rl_conductor_server.transport.streams import TimedStream
+from rl_conductor_server.transport.streams import in_pieces
 
 B = TypeVar("B", bound=Body)
-
-PIECE_BYTES = 2**16
-"""Size of the pieces in which a large value is sent."""
 
 
 async def read_as(kind: type[B], http: Request, service: Service, *, max_bytes: int | None = None) -> B:
@@ -63,14 +60,4 @@ async def json_response(
         response = await run_by_size(size, lambda: JSONResponse(value, headers=headers))
         if size <= MAX_INLINE_BYTES:
             return response
-        return TimedStream(
-            _split(bytes(response.body)),
-            timeout=service.settings.intake.client_seconds,
-            on_close=resources.pop_all().close,
-            headers=dict(response.headers),
-        )
-
-
-async def _split(body: bytes) -> AsyncGenerator[bytes, None]:
-    for start in range(0, len(body), PIECE_BYTES):
-        yield body[start : start + PIECE_BYTES]
+        return in_pieces(response, timeout=service.settings.intake.client_seconds, on_close=resources.pop_all().close)

@@ -1,4 +1,4 @@
-"""Limits the memory that all requests take together."""
+"""Limits the memory that all requests, and the answers that clients have not read yet, take together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETRY_AFTER = 2.0
 
 
 class BodyBudget:
-    """The size of all request bodies in progress, of which each API key may take a part."""
+    """The size of all bodies in progress, of requests and of their answers; each API key may take a part of it."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -25,7 +25,7 @@ class BodyBudget:
 
     @property
     def reserved(self) -> int:
-        """The size of all requests in progress."""
+        """The size of all bodies in progress."""
         return self._by_key.total()
 
     def key_limit(self, *, is_shared: bool) -> int:
@@ -47,13 +47,14 @@ class BodyBudget:
         Raises:
             ApiError: the requests in progress leave too little room.
         """
-        mine = 0
+        mine, limit = 0, self.key_limit(is_shared=is_shared)
 
         def add(more: int) -> None:
             nonlocal mine
             if self._by_key[key] > mine or mine + more > SHORT_BYTES:
-                _check_room(self.reserved, more, self._max_bytes, mine=mine)
-                _check_room(self._by_key[key], more, self.key_limit(is_shared=is_shared), mine=mine)
+                total = sum(min(each, limit) for each in self._by_key.values())  # see `hold`
+                _check_room(total, more, self._max_bytes, mine=mine)
+                _check_room(self._by_key[key], more, limit, mine=mine)
             self._by_key[key] += more
             mine += more
 
@@ -61,12 +62,27 @@ class BodyBudget:
             add(size)
             yield add
         finally:
-            self._by_key[key] -= mine
-            if not self._by_key[key]:
-                del self._by_key[key]
+            self._release(key, mine)
+
+    @contextmanager
+    def hold(self, size: int, *, key: str) -> Iterator[None]:
+        """Counts an answer for the duration of the block; it is paid for, so it is never refused.
+
+        With it, a key may have more than its part. Then its next requests are refused, not those of other keys.
+        """
+        self._by_key[key] += size
+        try:
+            yield
+        finally:
+            self._release(key, size)
+
+    def _release(self, key: str, size: int) -> None:
+        self._by_key[key] -= size
+        if not self._by_key[key]:
+            del self._by_key[key]
 
 
 def _check_room(reserved: int, more: int, limit: int, *, mine: int) -> None:
     if reserved > mine and reserved + more > limit:
-        message = f"requests in progress take {reserved:,} of {limit:,} bytes; try again later"
+        message = f"requests and answers in progress take {reserved:,} of {limit:,} bytes; try again later"
         raise ApiError(message, status=503, code="busy", retry_after=RETRY_AFTER)

@@ -8,13 +8,15 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing, contextmanager
 
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from rl_conductor_server.errors import ApiError
 
 log = logging.getLogger("rl_conductor_server")
 
+PIECE_BYTES = 2**16
+"""Size of the pieces in which a large body is sent."""
 RETRY_AFTER = 5.0
 """Seconds after which a client with too many open streams may try again."""
 
@@ -96,3 +98,13 @@ class EventStream(TimedStream):
     ) -> None:
         headers = headers | {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(content, timeout=timeout, on_close=on_close, headers=headers)
+
+
+def in_pieces(response: Response, *, timeout: float, on_close: Callable[[], None]) -> TimedStream:
+    """Returns a response with the same body, which is sent in pieces; the arguments are those of `TimedStream`."""
+    return TimedStream(_split(bytes(response.body)), timeout=timeout, on_close=on_close, headers=dict(response.headers))
+
+
+async def _split(body: bytes) -> AsyncGenerator[bytes, None]:
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
