@@ -20,8 +20,8 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.spending import CapReachedError, CostEstimate, RunBudget, check_prices
+from rl_conductor_training.train.callbacks.interruption import INTERRUPTED, Interruption
 from rl_conductor_training.train.config import Reporter, TrainConfig
-from rl_conductor_training.train.interruption import INTERRUPTED, Interruption
 from rl_conductor_training.train.progress import Status, TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.report import write_report
@@ -42,14 +42,14 @@ try:
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
     from rl_conductor_training.train.arguments import training_arguments
-    from rl_conductor_training.train.callbacks import (
+    from rl_conductor_training.train.callbacks.checkpoints import CheckpointCallback
+    from rl_conductor_training.train.callbacks.steps import (
         MetricsCallback,
         SpendingCallback,
         StepMetrics,
         StopCallback,
         parse_metrics,
     )
-    from rl_conductor_training.train.checkpoints import CheckpointCallback
     from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
     from rl_conductor_training.train.prompt_lengths import check_prompts
     from rl_conductor_training.train.rewards.reward_fn import RewardFunction

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from rl_conductor_training.train.checkpoints import CheckpointCallback
+from rl_conductor_training.train.callbacks.checkpoints import CheckpointCallback
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.reward_table.objectives import question_loss
 from rl_conductor_training.train.reward_table.policy import EncodedQuestion, demonstration_logprobs, sequence_logprobs

@@ -24,7 +24,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.spending import CapReachedError
-from rl_conductor_training.train.checkpoints import CheckpointCallback
+from rl_conductor_training.train.callbacks.checkpoints import CheckpointCallback
 from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs

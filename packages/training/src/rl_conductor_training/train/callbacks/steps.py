@@ -8,7 +8,7 @@ from typing import Any
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
-from rl_conductor_training.train.interruption import Interruption
+from rl_conductor_training.train.callbacks.interruption import Interruption
 
 METRIC_PREFIX = "plans/"
 
