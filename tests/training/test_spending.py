@@ -13,7 +13,7 @@ from rl_conductor.models.scripted import ALL
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.trace.trace import Trace
 from rl_conductor.workflow.workflow import Step, Workflow
-from rl_conductor_training.spending import NESTING, was_limited
+from rl_conductor_training.spending import was_limited
 from training.learn.skills import build_planner
 
 SOON, LATER = 0.1, 60.0
@@ -22,7 +22,7 @@ CHAIN = Workflow(steps=(STEP, STEP.model_copy(update={"access": frozenset({0})})
 
 
 def shared_budget(seconds: float) -> Budget:
-    budget = Budget(Limits(seconds=seconds, depth=NESTING))
+    budget = Budget(Limits(seconds=seconds), surrounds_runs=True)
     budget.deadline = time.monotonic() + seconds
     return budget
 
@@ -49,9 +49,9 @@ async def test_time_that_is_over_counts_if_it_is_that_of_all_runs(
 
 
 async def test_a_refused_call_counts_unless_the_prompt_is_too_long_for_the_model() -> None:
-    budget = Budget(Limits(tokens=10, depth=NESTING))
+    budget = Budget(Limits(tokens=10), surrounds_runs=True)
     assert was_limited(await ask(ScriptedModel("far"), budget), budget)
-    budget = Budget(Limits(depth=NESTING))
+    budget = Budget(Limits(), surrounds_runs=True)
     trace = await ask(ScriptedModel("far", capabilities=ALL.model_copy(update={"context": 10})), budget)
     assert "refused" in {call.outcome for call in trace.calls}
     assert not was_limited(trace, budget)

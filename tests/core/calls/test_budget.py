@@ -276,6 +276,19 @@ def test_runs_sit_no_deeper_in_one_another_than_any_of_them_allows(allowed: int,
     assert (refused.value.limit, refused.value.remaining) == ("depth", allowed)
 
 
+def test_budgets_around_runs_are_no_level_of_nesting() -> None:
+    around = Budget(Limits(depth=1), surrounds_runs=True)
+    around = Budget(Limits(depth=1), parent=around, surrounds_runs=True)
+    outer = inside(around, Limits(depth=2))
+    within = Budget(Limits(depth=1), parent=outer, surrounds_runs=True)
+    inner = inside(within)
+    for budget in (outer, inner):
+        budget.check_depth()
+
+    with pytest.raises(LimitError, match=r"3 deep, but limits\.depth is 2"):
+        inside(inner, Limits(depth=9)).check_depth()
+
+
 # ---------------------------------------------------------------------------- several event loops
 
 

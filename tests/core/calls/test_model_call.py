@@ -526,12 +526,12 @@ async def test_half_a_surrogate_pair_from_a_vendor_breaks_nothing() -> None:
 
 
 async def test_a_call_ends_at_the_deadline_that_its_run_shares_with_others() -> None:
-    shared = Budget(Limits(seconds=7, depth=9))
+    shared = Budget(Limits(seconds=7), surrounds_runs=True)
     shared.deadline = time.monotonic()
     with call_scope(budget=shared):
         model = ScriptedModel("never")
-        failure, (call,), _ = await ask(model, Limits(seconds=60, depth=9))
-        own, _, _ = await ask(ScriptedModel("never"), Limits(seconds=1e-9, depth=9))
+        failure, (call,), _ = await ask(model, Limits(seconds=60))
+        own, _, _ = await ask(ScriptedModel("never"), Limits(seconds=1e-9))
     assert isinstance(failure, LimitError)
     assert str(failure) == "limits.seconds=7 was over before scripted:scripted had answered"
     assert (call.outcome, model.requests) == ("timeout", [])

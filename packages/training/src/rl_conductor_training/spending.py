@@ -25,8 +25,6 @@ DEFAULT_SECONDS = 3.0
 """Expected seconds of a call to a worker whose card states no latency."""
 USD_DIGITS = 9
 """Digits after the point to which a share of a cap in dollars is rounded."""
-NESTING = 10
-"""Depth of the budgets around a run and of conductors among the workers."""
 
 
 class CostEstimate(Value):
@@ -116,7 +114,7 @@ class RunBudget:
         usd = None if limits.usd is None else max(limits.usd - previous.usd, Decimal(0)) / share
         tokens = None if limits.tokens is None else max(limits.tokens - previous.tokens, 0) // share
         rounded = None if usd is None else round(usd, USD_DIGITS)
-        self.calls = Budget(Limits(usd=rounded, tokens=tokens, seconds=limits.seconds, depth=NESTING))
+        self.calls = Budget(Limits(usd=rounded, tokens=tokens, seconds=limits.seconds), surrounds_runs=True)
         """The budget that each call is charged to."""
         self.calls.deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self.is_exhausted = False

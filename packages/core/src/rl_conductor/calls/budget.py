@@ -116,13 +116,18 @@ class Reservation:
 
 
 class Budget:
-    """The spending of one run, checked against its limits and those of the runs around it.
+    """The spending of one run or of several, checked against its limits and those of the budgets around it.
 
     Thread-safe: a worker that is not async may start a run on another event loop.
     """
 
     def __init__(
-        self, limits: Limits, *, parent: Budget | None = None, outer_reservation: Reservation | None = None
+        self,
+        limits: Limits,
+        *,
+        parent: Budget | None = None,
+        outer_reservation: Reservation | None = None,
+        surrounds_runs: bool = False,
     ) -> None:
         """Creates a budget with nothing spent.
 
@@ -131,6 +136,8 @@ class Budget:
             parent: the budget that everything is charged to as well, with limits of its own.
             outer_reservation: the reservation in `parent` of the call that the run is part of. The first call of the
                 run releases it, because the run's calls are reserved one by one.
+            surrounds_runs: whether the budget is not that of a run but of what runs are part of, such as the requests
+                of an API key; it counts as no level of nesting, and `limits.depth` does not apply.
         """
         self.limits = limits
         self.deadline: float | None = None
@@ -138,7 +145,9 @@ class Budget:
         self._is_closed = False
         self.parent = parent
         self._outer_reservation = outer_reservation
-        self.depth: int = 1 if self.parent is None else self.parent.depth + 1
+        self.surrounds_runs = surrounds_runs
+        self.depth: int = (0 if parent is None else parent.depth) + (not surrounds_runs)
+        """The number of runs that are nested in one another, including this one."""
         self._is_limited = (limits.usd, limits.tokens, limits.calls) != (None, None, None)
         self.spent = self.reserved = NOTHING
         self._in_flight = 0
@@ -171,7 +180,7 @@ class Budget:
         budget: Budget | None = self
         while budget is not None:
             levels = self.depth - budget.depth + 1
-            if levels > budget.limits.depth:
+            if levels > budget.limits.depth and not budget.surrounds_runs:
                 raise LimitError(
                     f"conductors call one another {levels} deep, but limits.depth is {budget.limits.depth}; "
                     "raise it, or take a conductor out of a pool",

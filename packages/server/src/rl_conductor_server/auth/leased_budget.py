@@ -11,8 +11,6 @@ from rl_conductor.errors import LimitError
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.store import BudgetPeriod, BudgetState, Store
 
-ANY_DEPTH = 1_000
-"""The `limits.depth` of budgets around a run, so that they don't count as nested conductors."""
 NOTHING = Amount()
 ROUNDING = Amount(usd=Decimal("1e-6"))
 """More than the roundings of stored charges add up to; a call that misses the limit by less waits for nothing."""
@@ -28,7 +26,7 @@ class LeasedBudget(Budget):
     """
 
     def __init__(self, period: BudgetPeriod, store: Store, state: BudgetState) -> None:
-        super().__init__(Limits(usd=period.usd, tokens=period.tokens, depth=ANY_DEPTH))
+        super().__init__(Limits(usd=period.usd, tokens=period.tokens), surrounds_runs=True)
         self._period = period
         self._store = store
         self._share = Amount()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
 from rl_conductor.errors import LimitError, RunError
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.auth.leased_budget import ANY_DEPTH, format_refusal
+from rl_conductor_server.auth.leased_budget import format_refusal
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.store import StoreUnavailableError
 
@@ -19,7 +19,7 @@ class RunBudget(Budget):
 
     def __init__(self, parent: Budget | None, *, on_reserved: Callable[[Amount, Amount], None]) -> None:
         """`on_reserved` gets what is spent and what is reserved, in the event loop of the server."""
-        super().__init__(Limits(depth=ANY_DEPTH), parent=parent)
+        super().__init__(Limits(), parent=parent, surrounds_runs=True)
         self._on_reserved = on_reserved
         self._loop = asyncio.get_running_loop()
 
@@ -35,7 +35,7 @@ class SharedLimits:
     """The limits of a request for several answers, which apply to all of its runs together."""
 
     def __init__(self, limits: Limits, choices: int) -> None:
-        self._limits = limits.model_copy(update={"depth": ANY_DEPTH})
+        self._limits = limits
         self._choices = choices
         self.spent = Amount()
         """Spending before the first run, by another process or under the same `Idempotency-Key`."""
@@ -50,7 +50,7 @@ class SharedLimits:
     def budget(self, parent: Budget | None = None) -> Budget:
         """Returns the budget of all runs. The first call creates it inside `parent` and starts its clock."""
         if self._budget is None:
-            self._budget = Budget(self._limits, parent=parent)
+            self._budget = Budget(self._limits, parent=parent, surrounds_runs=True)
             self._budget.charge(self.spent)
             if self._limits.seconds is not None:
                 self._budget.deadline = time.monotonic() + self._limits.seconds
@@ -99,7 +99,7 @@ class _RefusalRecorder(Budget):
     """
 
     def __init__(self, parent: Budget, refusals: dict[str, LimitError | StoreUnavailableError]) -> None:
-        super().__init__(Limits(depth=ANY_DEPTH), parent=parent)
+        super().__init__(Limits(), parent=parent, surrounds_runs=True)
         self._refusals = refusals
 
     async def acquire(self, reservation: Reservation) -> None:

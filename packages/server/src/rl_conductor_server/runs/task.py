@@ -14,7 +14,6 @@ from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.auth.leased_budget import ANY_DEPTH
 from rl_conductor_server.logs import leave_out_reasons
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
@@ -44,7 +43,7 @@ class RunTask:
     metrics: Metrics
     on_answer: Callable[[AdmittedRequest, Trace], None]
     trace: Trace | None = None
-    run_budget: Budget = field(default_factory=lambda: Budget(Limits(depth=ANY_DEPTH)))
+    run_budget: Budget = field(default_factory=lambda: Budget(Limits(), surrounds_runs=True))
     """Counts the charges of the run, also if the key has no budget."""
     usage: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
@@ -109,7 +108,7 @@ class RunTask:
         if self.request.shared_limits is not None:
             self.request.shared_limits.charge(earlier)
             parent = self.request.shared_limits.budget(parent)
-        self.run_budget = Budget(Limits(depth=ANY_DEPTH), parent=parent)
+        self.run_budget = Budget(Limits(), parent=parent, surrounds_runs=True)
         if key_budget is not None:
             self.run_budget = RunBudget(parent, on_reserved=self._save_reservation)
         self.run_budget.charge(earlier)

@@ -35,7 +35,6 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import HeldOutOpening, load_questions
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.runner import Runner
-from rl_conductor_training.spending import NESTING
 from rl_conductor_training.statistics import Difference, Estimate, estimate, mean_difference
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.groups import group_of
@@ -257,7 +256,7 @@ async def _run(conductor: Conductor, task: Task, limits: Limits, concurrency: in
             experience=Experience(Path(folder) / EXPERIENCE_FILE),
             workers={},
             concurrency=concurrency,
-            budget=Budget(limits.model_copy(update={"depth": NESTING})),
+            budget=Budget(limits, surrounds_runs=True),
         )
         rows = await runner.run_conductor(task.samples, "now", conductor)
     if len(rows) < len(task.samples):

@@ -31,7 +31,7 @@ from rl_conductor_training.learn.failures import count_outcomes, find_failures
 from rl_conductor_training.learn.record import WorkerFailures
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.row_file import fingerprint
-from rl_conductor_training.spending import NESTING, cached_amount, was_limited
+from rl_conductor_training.spending import cached_amount, was_limited
 from rl_conductor_training.tasks import Sample, Task
 
 REPLY_CHARS = 600
@@ -71,7 +71,7 @@ class SharedBudget:
             previous_spending: what earlier processes of the same learning run have spent.
         """
         self.limits = limits
-        self.total = Budget(limits.model_copy(update={"depth": NESTING}))
+        self.total = Budget(limits, surrounds_runs=True)
         self.total.charge(previous_spending)
         self.started = time.monotonic()
         self.largest_call = Cost()
@@ -84,7 +84,7 @@ class SharedBudget:
         tokens = None if limits.tokens is None else int(limits.tokens * share)
         calls = None if limits.calls is None else ceil(limits.calls * share)
         seconds = None if limits.seconds is None else limits.seconds * share
-        stage = _StageBudget(Limits(usd=usd, tokens=tokens, calls=calls, seconds=seconds, depth=NESTING), self)
+        stage = _StageBudget(Limits(usd=usd, tokens=tokens, calls=calls, seconds=seconds), self)
         stage.charge(self.total.spent)
         stage.deadline = None if seconds is None else self.started + seconds
         return stage
@@ -111,7 +111,7 @@ class _StageBudget(Budget):
     """The part of the caps that a stage may use."""
 
     def __init__(self, limits: Limits, shared: SharedBudget) -> None:
-        super().__init__(limits, parent=shared.total)
+        super().__init__(limits, parent=shared.total, surrounds_runs=True)
         self._shared = shared
 
     async def acquire(self, reservation: Reservation) -> None:
@@ -134,7 +134,7 @@ class Runner:
     on_row: Callable[[ExperienceRow], None] = lambda _row: None
     on_status: Callable[[str], None] = lambda _status: None
     """Called with the progress of work without rows, such as training."""
-    budget: Budget = field(default_factory=lambda: Budget(Limits()))
+    budget: Budget = field(default_factory=lambda: Budget(Limits(), surrounds_runs=True))
     """The budget of the current stage."""
     is_exhausted: bool = False
     """Whether a run of the current stage did not fit into its budget."""
