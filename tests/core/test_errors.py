@@ -65,8 +65,8 @@ def test_errors_carry_what_they_are_about() -> None:
     failed = ModelError("x", model="m", status=503, retry_after=2.0)
     assert (failed.model, failed.status, failed.retry_after, str(failed)) == ("m", 503, 2.0, "x")
     assert PolicyError("x", rule="deny").rule == "deny"
-    refused = LimitError("x", limit="usd", needed=2, remaining=1)
-    assert (refused.limit, refused.needed, refused.remaining) == ("usd", 2, 1)
+    refused = LimitError("x", limit="usd", needed=2, remaining=1, owner="key")
+    assert (refused.limit, refused.needed, refused.remaining, refused.owner) == ("usd", 2, 1, "key")
     reply = Completion(message=Message.assistant("No."), usage=Usage(calls=1), model="m")
     unfit = ReplyFormatError("x", model="m", completion=reply)
     assert (unfit.model, unfit.completion, unfit.usage) == ("m", reply, reply.usage)

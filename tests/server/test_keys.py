@@ -171,6 +171,15 @@ async def test_a_limit_of_the_request_is_not_reported_as_the_budget_of_its_key(
     assert caught.value.code == "limit_exceeded"
 
 
+async def test_the_budget_of_a_key_is_named_for_a_call_of_a_conductor_in_the_pool_too(serve: Serve) -> None:
+    pool, planner = priced()
+    nested = WorkerPool([Worker.of(name, Conductor(planner, pool)) for name in "ab"])
+    at = await serve(nested, ScriptedModel(ONE_STEP), keys={"red": KEYS["red"] | {"usd": "0.01"}})
+    with pytest.raises(openai.RateLimitError, match=r"\$0.00 is left of this key's budget") as caught:
+        await at.openai("key-of-red").chat.completions.create(**ASK)
+    assert caught.value.code == "insufficient_quota"
+
+
 async def test_a_call_without_a_price_is_no_matter_of_a_larger_budget(serve: Serve) -> None:
     at = await serve({"a": ScriptedModel("said", price=None)}, keys={"red": KEYS["red"] | {"usd": "5"}})
     with pytest.raises(openai.BadRequestError, match=r"in US dollars, but the price of .* is unknown") as caught:

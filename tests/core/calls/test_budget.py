@@ -151,6 +151,31 @@ async def test_a_refusal_says_what_was_asked_what_is_left_and_what_to_write(
         await soon(budget.reserve("m", call))
 
 
+class OfATeam(Budget):
+    owner = "team"
+
+    def describe_excess(self, model: str, limit: str, needed: Decimal | int, remaining: Decimal | int) -> str:
+        return f"{model} needs {needed} {limit} and the team has {remaining}"
+
+    def describe_unpriced(self, model: str) -> str:
+        return f"the team does not know the price of {model}"
+
+
+async def test_a_budget_that_is_not_a_runs_says_whose_it_is_and_words_its_own_refusals() -> None:
+    team = OfATeam(Limits(usd=1, tokens=9), surrounds_runs=True)
+    for call, said in (
+        (TEN, "m needs 10 tokens and the team has 9"),
+        (replace(TEN, cost=None), "the team does not know the price of m"),
+    ):
+        with pytest.raises(LimitError, match=f"^{said}$") as refused:
+            await soon(inside(team).reserve("m", call))
+        assert refused.value.owner == "team"
+
+    with pytest.raises(LimitError) as refused:
+        await soon(inside(team, Limits(tokens=1)).reserve("m", TEN))
+    assert refused.value.owner is None
+
+
 async def test_without_a_price_a_limit_in_dollars_cannot_be_kept() -> None:
     unpriced = replace(TEN, cost=None)
     with pytest.raises(LimitError, match="write its price in dollars"):

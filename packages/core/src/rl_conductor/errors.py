@@ -3,7 +3,7 @@
     ConductorError
     ├── ConfigError                 the user can fix it: the message has the value and its correction
     ├── PolicyError                 a policy rule forbids it; .rule names the rule
-    ├── LimitError                  a limit would be exceeded, or has expired; .limit .needed .remaining
+    ├── LimitError                  a limit would be exceeded, or has expired; .limit .needed .remaining .owner
     ├── ModelError                  a call to a model failed; .model .status .retryable .retry_after
     │   ├── AuthenticationError     the key is missing, wrong or not entitled
     │   ├── RateLimitError          too many requests; .retry_after when the vendor said how long
@@ -64,14 +64,24 @@ class LimitError(ConductorError):
 
     Only `seconds` can expire while a call is in flight: the call is then cancelled and its cost counted.
 
-    `needed` and `remaining` are in the limit's own unit (US dollars, tokens, calls, seconds, rounds).
+    `needed` and `remaining` are in the limit's own unit (US dollars, tokens, calls, seconds, rounds). `owner` says
+    whose limit it is if it is not that of a run, such as `key` for the budget of an API key.
     """
 
-    def __init__(self, message: str, *, limit: str, needed: Decimal | float, remaining: Decimal | float) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit: str,
+        needed: Decimal | float,
+        remaining: Decimal | float,
+        owner: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.limit = limit
         self.needed = needed
         self.remaining = remaining
+        self.owner = owner
 
 
 class ModelError(ConductorError):

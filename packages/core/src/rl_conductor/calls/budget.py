@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
@@ -121,6 +121,9 @@ class Budget:
     Thread-safe: a worker that is not async may start a run on another event loop.
     """
 
+    owner: ClassVar[str | None] = None
+    """Whose budget it is, for `LimitError.owner`; `None` for a run's."""
+
     def __init__(
         self,
         limits: Limits,
@@ -151,7 +154,8 @@ class Budget:
         self._is_limited = (limits.usd, limits.tokens, limits.calls) != (None, None, None)
         self.spent = self.reserved = NOTHING
         self._in_flight = 0
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held while the amounts change."""
         self._waiting: set[asyncio.Future[None]] = set()
 
     @property
@@ -196,7 +200,7 @@ class Budget:
 
     def charge(self, amount: Amount) -> None:
         """Adds spending from elsewhere, such as an interrupted run's earlier process."""
-        with self._lock:
+        with self.lock:
             self.spent += amount
 
     def reserve(self, model: str, bound: UpperBound) -> Reservation:
@@ -209,11 +213,8 @@ class Budget:
     async def acquire(self, reservation: Reservation) -> None:
         """Waits until `reservation` fits into this budget and those around it, and reserves its amount there."""
         self._refuse_unpriced(reservation.model, reservation.bound)
-        while (change := self._try_reserve(reservation)) is not None:
-            try:
-                await change
-            finally:
-                self._waiting.discard(change)
+        while not self._try_reserve(reservation):
+            await self.make_room(reservation)
         if self._outer_reservation is not None:
             self._outer_reservation.release()
         if self.parent is not None:
@@ -229,23 +230,20 @@ class Budget:
         if self.parent is not None:
             self.parent.release(reservation)
 
-    def _try_reserve(self, reservation: Reservation) -> asyncio.Future[None] | None:
-        """Reserves the amount if it fits now; otherwise returns a future to await before the next try."""
-        with self._lock:
+    def _try_reserve(self, reservation: Reservation) -> bool:
+        """Reserves the amount if it fits now; returns whether it did."""
+        with self.lock:
             if self._is_closed:
                 message = f"the run around this call to {reservation.model} has ended"
                 raise LimitError(message, limit="calls", needed=1, remaining=0)
-            if self._fits(reservation.amount):
-                self.reserved += reservation.amount
-                self._in_flight += 1
-                return None
-            self._refuse_excess(reservation.model, reservation.amount)
-            change = asyncio.get_running_loop().create_future()
-            self._waiting.add(change)
-            return change
+            if not self.fits(reservation.amount):
+                return False
+            self.reserved += reservation.amount
+            self._in_flight += 1
+            return True
 
     def _release(self, amount: Amount, used: Amount) -> None:
-        with self._lock:
+        with self.lock:
             self.reserved -= amount
             self.spent += used
             self._in_flight -= 1
@@ -254,59 +252,87 @@ class Budget:
             with suppress(RuntimeError):  # its event loop was closed, so nothing waits there any more
                 change.get_loop().call_soon_threadsafe(_wake, change)
 
-    def _fits(self, amount: Amount) -> bool:
-        max_in_flight = self.limits.concurrency
-        if max_in_flight is not None and self._in_flight >= max_in_flight:
-            return False
-        return not self._is_limited or not self._excess(self.spent + self.reserved + amount)
-
-    def _excess(self, amount: Amount) -> tuple[str, Decimal | int, Decimal | int] | None:
-        limits = self.limits
-        if limits.usd is not None and amount.usd > limits.usd:
-            return "usd", amount.usd, limits.usd
-        if limits.tokens is not None and amount.tokens > limits.tokens:
-            return "tokens", amount.tokens, limits.tokens
-        if limits.calls is not None and amount.calls > limits.calls:
-            return "calls", amount.calls, limits.calls
-        return None
+    # ------------------------------------------------------------- what other kinds of budgets override
 
     @property
     def spent_in_total(self) -> Amount:
         """The final spending, by which calls are refused; a budget that other processes share adds theirs."""
         return self.spent
 
-    def _refuse_excess(self, model: str, amount: Amount) -> None:
+    def fits(self, amount: Amount) -> bool:
+        """Whether another call may use `amount` besides those in flight; called with `lock` held."""
+        max_in_flight = self.limits.concurrency
+        if max_in_flight is not None and self._in_flight >= max_in_flight:
+            return False
+        return not self._is_limited or self._exceeded_limit(self.spent + self.reserved + amount) is None
+
+    async def make_room(self, reservation: Reservation) -> None:
+        """Waits until a call that does not fit now may fit: here, until one in flight has ended.
+
+        Raises:
+            LimitError: it would not fit with no other call in flight.
+        """
+        with self.lock:
+            if self.fits(reservation.amount):
+                return
+            self.refuse_excess(reservation.model, reservation.amount)
+            release = self.next_release()
+        await release
+
+    def describe_excess(self, model: str, limit: str, needed: Decimal | int, remaining: Decimal | int) -> str:
+        """Words the refusal of a call to `model` that needs more than is left."""
+        allowed = getattr(self.limits, limit)
+        required = allowed - remaining + needed
+        if limit == "calls":
+            return f"limits.calls={allowed} is used up; raise it to {required} or more to allow a call to {model}"
+        dollars = limit == "usd"
+        need = f"cost up to ${_format(needed, _UP)}" if dollars else f"use up to {needed} tokens"
+        rest = ("$" if dollars else "") + _format(max(remaining, 0), _DOWN)
+        return (
+            f"a call to {model} may {need}, but limits.{limit}={_format(allowed)} leaves {rest}; "
+            f"write limits.{limit}={_format(required, _UP)} or more"
+        )
+
+    def describe_unpriced(self, model: str) -> str:
+        """Words the refusal of a call to `model`, whose price is unknown although dollars are limited."""
+        return (
+            f"the price of {model} is unknown, so limits.usd can't be enforced; write its price in dollars per million "
+            'tokens in its entry, {"model": ..., "price": {"input": 2.5, "output": 10}}, or pass '
+            "price=Price(input=2.5, output=10) to its model"
+        )
+
+    # ---------------------------------------------------------------------------- what they use for it
+
+    def next_release(self) -> asyncio.Future[None]:
+        """Returns a future that is done once a call in flight has ended; called with `lock` held."""
+        release: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(release)
+        release.add_done_callback(self._waiting.discard)
+        return release
+
+    def refuse_excess(self, model: str, amount: Amount) -> None:
+        """Raises `LimitError` if `amount`, for a call to `model`, would not fit with no other call in flight."""
         total = self.spent_in_total
-        excess = self._excess(total + amount)
-        if excess is None:
-            return
-        name, required_limit, limit = excess
-        needed: Decimal | int = getattr(amount, name)
-        remaining: Decimal | int = limit - getattr(total, name)
-        if name == "calls":
-            message = (
-                f"limits.calls={limit} is used up; raise it to {required_limit} or more to allow a call to {model}"
-            )
-        else:
-            dollars = name == "usd"
-            need = f"cost up to ${_format(needed, _UP)}" if dollars else f"use up to {needed} tokens"
-            rest = ("$" if dollars else "") + _format(max(remaining, 0), _DOWN)
-            message = (
-                f"a call to {model} may {need}, but limits.{name}={_format(limit)} leaves {rest}; "
-                f"write limits.{name}={_format(required_limit, _UP)} or more"
-            )
-        raise LimitError(message, limit=name, needed=needed, remaining=remaining)
+        limit = self._exceeded_limit(total + amount)
+        if limit is not None:
+            needed, remaining = getattr(amount, limit), getattr(self.limits, limit) - getattr(total, limit)
+            message = self.describe_excess(model, limit, needed, remaining)
+            raise LimitError(message, limit=limit, needed=needed, remaining=remaining, owner=self.owner)
+
+    def _exceeded_limit(self, total: Amount) -> Literal["usd", "tokens", "calls"] | None:
+        limits = self.limits
+        if limits.usd is not None and total.usd > limits.usd:
+            return "usd"
+        if limits.tokens is not None and total.tokens > limits.tokens:
+            return "tokens"
+        if limits.calls is not None and total.calls > limits.calls:
+            return "calls"
+        return None
 
     def _refuse_unpriced(self, model: str, bound: UpperBound) -> None:
         if self.limits.usd is not None and bound.cost is None:
-            raise LimitError(
-                f"the price of {model} is unknown, so limits.usd can't be enforced; write its price in dollars per "
-                'million tokens in its entry, {"model": ..., "price": {"input": 2.5, "output": 10}}, or pass '
-                "price=Price(input=2.5, output=10) to its model",
-                limit="usd",
-                needed=UNKNOWN_PRICE,
-                remaining=self.limits.usd - self.spent_in_total.usd,
-            )
+            message, remaining = self.describe_unpriced(model), self.limits.usd - self.spent_in_total.usd
+            raise LimitError(message, limit="usd", needed=UNKNOWN_PRICE, remaining=remaining, owner=self.owner)
 
 
 def _wake(change: asyncio.Future[None]) -> None:

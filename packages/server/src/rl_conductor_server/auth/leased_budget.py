@@ -6,14 +6,16 @@ import asyncio
 from contextlib import suppress
 from decimal import Decimal
 
-from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
+from rl_conductor.calls.budget import Amount, Budget, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.store import BudgetPeriod, BudgetState, Store
+from rl_conductor_server.store import BudgetPeriod, BudgetState, Store, StoreUnavailableError
 
 NOTHING = Amount()
 ROUNDING = Amount(usd=Decimal("1e-6"))
 """More than the roundings of stored charges add up to; a call that misses the limit by less waits for nothing."""
+STORE = "store"
+"""The `limit` of a `LimitError` for a call that can't be recorded, because the store does not answer."""
 INITIAL_POLL, MAX_POLL = 0.1, 2.0
 """Seconds between requests for a larger share while other processes have the rest of the budget."""
 
@@ -24,6 +26,8 @@ class LeasedBudget(Budget):
     A share covers the calls that wait for it and at most twice what is in flight, so that few calls of a busy process
     wait for the store, and a process that dies leaves little in doubt. `return_unused` shrinks it again.
     """
+
+    owner = "key"
 
     def __init__(self, period: BudgetPeriod, store: Store, state: BudgetState) -> None:
         super().__init__(Limits(usd=period.usd, tokens=period.tokens), surrounds_runs=True)
@@ -43,25 +47,25 @@ class LeasedBudget(Budget):
         """The spending of all processes, as far as it is known here."""
         return self.spent + self._earlier + self._elsewhere
 
-    async def acquire(self, reservation: Reservation) -> None:
-        self._refuse_unpriced(reservation.model, reservation.bound)
-        while not self._reserve(reservation.amount):
+    def fits(self, amount: Amount) -> bool:
+        """Whether the share covers another call of `amount`."""
+        return self._period.covers(self.spent + self.reserved + amount, within=self._share)
+
+    async def make_room(self, reservation: Reservation) -> None:
+        """Extends the share in the server's event loop.
+
+        Raises:
+            LimitError: the budget would not cover the call with no other in flight, or the store does not answer, so
+                that the call would be made off the books.
+        """
+        try:
             if asyncio.get_running_loop() is self._loop:
                 await self._extend(reservation)
             else:
                 extending = asyncio.run_coroutine_threadsafe(self._extend(reservation), self._loop)
                 await asyncio.wrap_future(extending)
-
-    def _reserve(self, amount: Amount) -> bool:
-        with self._lock:
-            if not self._fits(amount):
-                return False
-            self.reserved += amount
-            self._in_flight += 1
-            return True
-
-    def _fits(self, amount: Amount) -> bool:
-        return self._period.covers(self.spent + self.reserved + amount, within=self._share)
+        except StoreUnavailableError as error:
+            raise LimitError(str(error), limit=STORE, needed=0, remaining=0, owner=self.owner) from error
 
     async def _extend(self, reservation: Reservation) -> None:
         """Waits until the share covers the reservation.
@@ -74,14 +78,17 @@ class LeasedBudget(Budget):
         self._queued += amount
         try:
             async with self._extension:
-                while not self._fits(amount):
+                while not self.fits(amount):
                     state = await self._request(amount)
                     if state.added != NOTHING:
                         continue
                     is_final = poll > INITIAL_POLL and self.reserved == state.leased_elsewhere == NOTHING
-                    self._refuse_excess(reservation.model, amount + ROUNDING if is_final else amount)
+                    self.refuse_excess(reservation.model, amount + ROUNDING if is_final else amount)
                     self.return_unused()  # another process may need less than this one
-                    await self._wait_for_release(poll)
+                    with self.lock:
+                        release = self.next_release()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(release, poll)
                     poll = min(2 * poll, MAX_POLL)
         finally:
             self._queued -= amount
@@ -91,32 +98,30 @@ class LeasedBudget(Budget):
         missing = self.spent + self.reserved + amount - self._share
         state = await self._store.extend_budget(self._period, missing, ahead=self.reserved + self._queued - amount)
         self._elsewhere = state.charged_elsewhere
-        with self._lock:
+        with self.lock:
             self._share += state.added
         return state
 
-    def _refuse_excess(self, model: str, amount: Amount) -> None:
-        try:
-            super()._refuse_excess(model, amount)
-        except LimitError as error:
-            refusal = format_refusal(error)
-            raise LimitError(refusal, limit=error.limit, needed=error.needed, remaining=error.remaining) from None
+    def describe_excess(
+        self,
+        model: str,  # noqa: ARG002 - the caller did not choose it
+        limit: str,
+        needed: Decimal | int,
+        remaining: Decimal | int,
+    ) -> str:
+        """Says what is left, because the caller can't raise the limit."""
+        remaining = max(remaining, 0)
+        if limit == "usd":
+            return f"${remaining:f} is left of this key's budget, but the next call may cost up to ${needed:f}"
+        return f"{remaining:,} tokens are left of this key's budget, but the next call may use up to {needed:,}"
 
-    async def _wait_for_release(self, seconds: float) -> None:
-        """Waits until a call of this process ends, or another process may have returned a part of its share."""
-        change: asyncio.Future[None] = self._loop.create_future()
-        with self._lock:
-            self._waiting.add(change)
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await change
-        finally:
-            self._waiting.discard(change)
+    def describe_unpriced(self, model: str) -> str:
+        """Says why the price is needed."""
+        return f"this key has a budget in US dollars, but {super().describe_unpriced(model)}"
 
     def return_unused(self, *, is_closing: bool = False) -> None:
         """Returns what the calls in flight and as much again don't need; when closing, everything that is not spent."""
-        with self._lock:
+        with self.lock:
             needed = self.spent if is_closing else self.spent + self.reserved + self.reserved
             unused = Amount(
                 max(self._share.usd - needed.usd, 0 * needed.usd), max(self._share.tokens - needed.tokens, 0)
@@ -128,13 +133,3 @@ class LeasedBudget(Budget):
     async def refresh(self) -> None:
         """Reads the spending of other processes."""
         self._elsewhere = (await self._store.read_budget(self._period)).charged_elsewhere
-
-
-def format_refusal(error: LimitError) -> str:
-    """Formats the refusal of a call by a key's budget, which the caller can't raise."""
-    if error.needed == UNKNOWN_PRICE:
-        return f"this key has a budget in US dollars, but {error}"
-    remaining = max(error.remaining, 0)
-    if error.limit == "usd":
-        return f"${remaining:f} is left of this key's budget, but the next call may cost up to ${error.needed:f}"
-    return f"{remaining:,} tokens are left of this key's budget, but the next call may use up to {error.needed:,}"

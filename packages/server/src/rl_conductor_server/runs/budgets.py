@@ -9,26 +9,53 @@ from collections.abc import Callable
 from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
 from rl_conductor.errors import LimitError, RunError
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_server.auth.leased_budget import format_refusal
+from rl_conductor_server.auth.leased_budget import STORE, LeasedBudget
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.store import StoreUnavailableError
 
 
 class RunBudget(Budget):
-    """A budget without limits of its own, which reports each reservation before its call is sent."""
+    """A budget without limits of its own, which counts the spending of one run and knows the refusals around it."""
 
-    def __init__(self, parent: Budget | None, *, on_reserved: Callable[[Amount, Amount], None]) -> None:
-        """`on_reserved` gets what is spent and what is reserved, in the event loop of the server."""
+    def __init__(
+        self, parent: Budget | None = None, *, on_reserved: Callable[[Amount, Amount], None] | None = None
+    ) -> None:
+        """Creates a budget with nothing spent.
+
+        Args:
+            parent: the budget of all choices together, or else that of the API key.
+            on_reserved: gets what is spent and what is reserved, in the event loop of the server, before each call is
+                sent.
+        """
         super().__init__(Limits(), parent=parent, surrounds_runs=True)
-        self._on_reserved = on_reserved
+        self.on_reserved = on_reserved
         self._loop = asyncio.get_running_loop()
+        self._refusal: LimitError | None = None
+        """The last one of a budget around this one."""
 
     async def acquire(self, reservation: Reservation) -> None:
-        await super().acquire(reservation)
+        try:
+            await super().acquire(reservation)
+        except LimitError as error:
+            self._refusal = error
+            raise
+        if self.on_reserved is None:
+            return
         if asyncio.get_running_loop() is self._loop:
-            self._on_reserved(self.spent, self.reserved)
+            self.on_reserved(self.spent, self.reserved)
         else:  # a worker that is not async runs a conductor in a thread
-            self._loop.call_soon_threadsafe(self._on_reserved, self.spent, self.reserved)
+            self._loop.call_soon_threadsafe(self.on_reserved, self.spent, self.reserved)
+
+    def check_key_budget(self, error: RunError) -> None:
+        """Raises `ApiError` if the run failed after the key's budget refused a call, or could not record it."""
+        refusal = self._refusal
+        if refusal is None or refusal.owner != LeasedBudget.owner:
+            return
+        if refusal.limit == STORE:
+            raise StoreUnavailableError(str(refusal)) from error
+        if refusal.needed == UNKNOWN_PRICE:  # a larger budget would not help
+            raise ApiError(str(refusal), status=400, code="price_unknown") from error
+        raise ApiError(str(refusal), status=429, code="insufficient_quota") from error
 
 
 class SharedLimits:
@@ -66,48 +93,3 @@ class SharedLimits:
             raise ApiError(message, status=400, code="limit_exceeded") from error
         if last.outcome == "timeout" and not last.retryable:  # the deadline, not the timeout of the model
             raise ApiError(message, status=504, code="deadline_exceeded") from error
-
-
-class KeyRefusals:
-    """The calls of a request that the budget of its API key refused."""
-
-    def __init__(self) -> None:
-        self._by_message: dict[str, LimitError | StoreUnavailableError] = {}
-        """By the error of the call in the trace, which has nothing else of the refusal."""
-
-    def budget(self, key_budget: Budget) -> Budget:
-        """Returns a budget inside the key's, which records what that refuses."""
-        return _RefusalRecorder(key_budget, self._by_message)
-
-    def check(self, error: RunError) -> None:
-        """Raises `ApiError` if a run failed because the key's budget refused a call, or could not record it."""
-        refused = [call for call in error.trace.calls if call.outcome == "refused"]
-        refusal = self._by_message.get(refused[-1].error or "") if refused else None
-        if refusal is None:
-            return
-        if isinstance(refusal, StoreUnavailableError):
-            raise StoreUnavailableError(str(refusal)) from error
-        if refusal.needed == UNKNOWN_PRICE:  # a larger budget would not help
-            raise ApiError(format_refusal(refusal), status=400, code="price_unknown") from error
-        raise ApiError(format_refusal(refusal), status=429, code="insufficient_quota") from error
-
-
-class _RefusalRecorder(Budget):
-    """A budget without limits of its own, which records the calls that the budget around it refuses.
-
-    A call whose budget can't be read from the store is refused, too, instead of made off the books.
-    """
-
-    def __init__(self, parent: Budget, refusals: dict[str, LimitError | StoreUnavailableError]) -> None:
-        super().__init__(Limits(), parent=parent, surrounds_runs=True)
-        self._refusals = refusals
-
-    async def acquire(self, reservation: Reservation) -> None:
-        try:
-            await super().acquire(reservation)
-        except LimitError as error:
-            self._refusals[str(error)] = error
-            raise
-        except StoreUnavailableError as error:
-            self._refusals[str(error)] = error
-            raise LimitError(str(error), limit="store", needed=0, remaining=0) from error

@@ -13,7 +13,7 @@ from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.extension import check_selectors, effort_limits, merge_policies
 from rl_conductor_server.parsed_request import ParsedRequest
-from rl_conductor_server.runs.budgets import KeyRefusals, SharedLimits
+from rl_conductor_server.runs.budgets import SharedLimits
 from rl_conductor_server.runs.run_id import new_run_id
 from rl_conductor_server.runs.truncation import fit_context
 from rl_conductor_server.store import NewRun
@@ -48,8 +48,6 @@ class AdmittedRequest:
     """How old an answer from the response cache may be; `None` disables it."""
     reads_cache: bool = True
     """`False` for a request whose answer must be new, and may be cached for later ones."""
-    key_refusals: KeyRefusals = field(default_factory=KeyRefusals, compare=False)
-    """Shared by all choices."""
 
     @cached_property
     def digest(self) -> str:
@@ -166,7 +164,6 @@ def admit(
         space = policy.space(conductor.pool.cards, max_steps=limits.steps)
         parsed = fit_context(parsed, conductor.pool, space.final_workers)
     shared = SharedLimits(limits, parsed.choices) if parsed.choices > 1 else None
-    refusals = KeyRefusals()
     return [
         AdmittedRequest(
             key,
@@ -180,7 +177,6 @@ def admit(
             shared_limits=shared,
             cache_seconds=cache_seconds,
             reads_cache=reads_cache,
-            key_refusals=refusals,
         )
         for choice in range(parsed.choices)
     ]

@@ -13,7 +13,6 @@ from rl_conductor.errors import ConductorError, RefusedError, RunError
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
-from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.logs import leave_out_reasons
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
@@ -43,7 +42,7 @@ class RunTask:
     metrics: Metrics
     on_answer: Callable[[AdmittedRequest, Trace], None]
     trace: Trace | None = None
-    run_budget: Budget = field(default_factory=lambda: Budget(Limits(), surrounds_runs=True))
+    run_budget: RunBudget = field(default_factory=RunBudget)
     """Counts the charges of the run, also if the key has no budget."""
     usage: dict[tuple[int, int], Usage] = field(default_factory=dict)
     """By round and step, planning included."""
@@ -95,7 +94,7 @@ class RunTask:
                 raise refusal_error(error) from error
             return self.trace
         except RunError as error:
-            self.request.key_refusals.check(error)
+            self.run_budget.check_key_budget(error)
             if self.request.shared_limits is not None:
                 self.request.shared_limits.check(error)
             raise
@@ -103,14 +102,10 @@ class RunTask:
     def _nest_budgets(self, key_budget: Budget | None) -> None:
         """Nests the budgets of the key, of all choices and of this run, so that each call is charged to all three."""
         earlier, parent = self.claim.charged, key_budget
-        if key_budget is not None:
-            parent = self.request.key_refusals.budget(key_budget)
         if self.request.shared_limits is not None:
             self.request.shared_limits.charge(earlier)
             parent = self.request.shared_limits.budget(parent)
-        self.run_budget = Budget(Limits(), parent=parent, surrounds_runs=True)
-        if key_budget is not None:
-            self.run_budget = RunBudget(parent, on_reserved=self._save_reservation)
+        self.run_budget = RunBudget(parent, on_reserved=None if key_budget is None else self._save_reservation)
         self.run_budget.charge(earlier)
 
     async def _run_conductor(self) -> Trace:
@@ -168,7 +163,7 @@ class RunTask:
             event,
             total(self.usage.values()),
             budget.spent,
-            reserved=budget.reserved if isinstance(budget, RunBudget) else NOTHING,
+            reserved=NOTHING if budget.on_reserved is None else budget.reserved,
             store_content=keep,
         )
 
