@@ -9,7 +9,7 @@ import pytest
 
 from rl_conductor import Card, Conductor, Planner, ScriptedModel, Worker, WorkerPool
 from rl_conductor.errors import ConfigError, ModelError, RateLimitError, RunError
-from rl_conductor.models.base import Capabilities
+from rl_conductor.models.base import Capabilities, status_error
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Call, Trace
@@ -135,6 +135,18 @@ async def test_a_failed_call_that_may_have_been_billed_counts_again() -> None:
     plan = 'model_id = [0]\nsubtasks = ["Add."]\naccess_list = [[]]'
     recorded = reread(await Conductor(ScriptedModel(plan, name="p"), pool).run("Sum?"))
     assert recorded.usage.unpriced_calls == 1
+
+    assert (await replay(recorded)).usage == recorded.usage
+
+
+@pytest.mark.parametrize("is_overload", [True, False])
+async def test_an_overload_costs_as_much_again_as_it_did(is_overload: bool) -> None:
+    error = status_error("overloaded", model="d", status=503, retry_after=0.01, is_overload=is_overload)
+    failing = ScriptedModel([error, "It is 42."], name="d", price=DEAR)
+    pool = WorkerPool({"dear": failing, "other": ScriptedModel("It is 41.", name="o", price=DEAR)})
+    plan = 'model_id = [0]\nsubtasks = ["Add."]\naccess_list = [[]]'
+    recorded = reread(await Conductor(ScriptedModel(plan, name="p"), pool).run("Sum?"))
+    assert recorded.usage.unpriced_calls == int(not is_overload)
 
     assert (await replay(recorded)).usage == recorded.usage
 

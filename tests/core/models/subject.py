@@ -15,6 +15,7 @@ SCENARIOS = frozenset(REPLIES) | {"echo", "wire"}
 FAULTS = frozenset(FAILURES) | {
     "malformed",
     "html",
+    "gateway",
     "wrong-shape",
     "truncated",
     "unfinished",

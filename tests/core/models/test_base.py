@@ -19,6 +19,7 @@ from rl_conductor.errors import (
     ContextLengthError,
     ModelError,
     ModelTimeoutError,
+    OverloadedError,
     RateLimitError,
 )
 from rl_conductor.models import Capabilities, Model, model, providers
@@ -202,7 +203,7 @@ def test_arguments_that_are_no_object_are_kept_as_text() -> None:
         (500, ModelError, True),
         (503, ModelError, True),
         (504, ModelTimeoutError, True),
-        (529, ModelError, True),
+        (529, OverloadedError, True),
     ],
 )
 def test_a_status_means_an_error(status: int, kind: type[ModelError], retryable: bool) -> None:

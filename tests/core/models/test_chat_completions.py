@@ -12,9 +12,11 @@ from rl_conductor.errors import (
     BadResponseError,
     ContextLengthError,
     ModelError,
+    OverloadedError,
     RateLimitError,
 )
-from rl_conductor.models.openai.wire import DIALECTS, Reply, options_of, refusal
+from rl_conductor.models.openai.errors import refusal
+from rl_conductor.models.openai.wire import DIALECTS, Reply, options_of
 from rl_conductor.types import (
     Completion,
     ImagePart,
@@ -211,6 +213,24 @@ def test_a_request_that_is_too_long_is_known_by_code_or_words(body: object, stat
 def test_a_rate_limit_that_speaks_of_context_is_still_a_rate_limit() -> None:
     body = {"message": "too many requests of this context length"}
     assert type(refusal(body, model="m", status=429)) is RateLimitError
+
+
+@pytest.mark.parametrize(
+    ("body", "is_overload"),
+    [
+        ({"message": "Try again later.", "type": "service_unavailable_error", "code": "server_is_overloaded"}, True),
+        ({"message": "That model is currently overloaded.", "type": "server_error", "code": None}, True),
+        ({"message": "Slow down.", "code": "slow_down"}, True),
+        ({"message": "Loading model", "type": "unavailable_error", "code": 503}, True),
+        ({"message": "no healthy upstream"}, False),
+        ("upstream connect error: overloaded", False),
+    ],
+)
+@pytest.mark.parametrize("status", [503, None])
+def test_an_overload_is_known_by_the_error_of_the_server(body: object, is_overload: bool, status: int | None) -> None:
+    error = refusal(body, model="m", status=status)
+    assert isinstance(error, OverloadedError) is is_overload
+    assert error.retryable
 
 
 def test_an_exhausted_quota_is_not_worth_a_retry() -> None:

@@ -18,14 +18,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from core.runs import SOON
 from rl_conductor import Conductor, ConfigError, RunError, ScriptedModel, WorkerPool
-from rl_conductor.errors import AuthenticationError, ModelTimeoutError, RateLimitError
+from rl_conductor.errors import AuthenticationError, ModelTimeoutError, OverloadedError, RateLimitError
 from rl_conductor.models import Model, model
 from rl_conductor.models.base import collect
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import Request
 from rl_conductor.workflow.policy import Policy
 
-from .wire.base import SECRET
+from .wire.base import SECRET, Failure
 from .wire.clouds import (
     PROJECT,
     REGION,
@@ -274,6 +274,25 @@ async def test_throttling_within_a_stream_of_aws_is_a_rate_limit() -> None:
             await reply_of(made, stream=True)
 
 
+async def test_an_overload_that_aws_reports_is_one() -> None:
+    name = "serviceUnavailableException"
+
+    class Overloaded(BedrockClaudeWire):
+        def failure(self, scenario: str) -> Failure:
+            return Failure(503, {"message": "Try again later."}, {"x-amzn-ErrorType": f"S{name[1:]}:http://aws"})
+
+        def frame(self, event: str) -> bytes:
+            kinds = {":message-type": "exception", ":exception-type": name}
+            return super().frame(event) if "data: " in event else message(kinds, '{"message": "Try again later."}')
+
+    with Overloaded.running() as wire:
+        made = model("bedrock:anthropic.breaks", base_url=wire.url, api_key=SECRET, aws_region=REGION)
+        for streamed in (False, True):
+            with pytest.raises(OverloadedError, match="Try again later") as caught:
+                await reply_of(made, stream=streamed)
+            assert caught.value.status == 503
+
+
 def test_prices_on_bedrock_are_those_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", REGION)
     for name in ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "openai.gpt-oss-120b-1:0"):
@@ -383,6 +402,17 @@ def test_vertex_has_one_address_a_location_and_googles_prices(monkeypatch: pytes
         made = model(name, location=location)
         assert made._credentials.base_url == f"https://{host}"  # type: ignore[attr-defined]
         assert made.price == price_of("google", name.partition(":")[2]) is not None
+
+
+async def test_an_overload_of_a_claude_on_vertex_may_have_googles_words() -> None:
+    class Unavailable(VertexClaudeWire):
+        def failure(self, scenario: str) -> Failure:
+            return Failure(503, {"error": {"code": 503, "message": "Try again.", "status": "UNAVAILABLE"}})
+
+    with Unavailable.running() as wire:
+        made = model("vertex:claude-overloaded", base_url=wire.url, api_key=SECRET, project=PROJECT)
+        with pytest.raises(OverloadedError):
+            await reply_of(made)
 
 
 # ------------------------------------------------------------------------------------------ LiteLLM

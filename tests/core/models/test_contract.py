@@ -27,6 +27,7 @@ from rl_conductor.errors import (
     ContextLengthError,
     ModelError,
     ModelTimeoutError,
+    OverloadedError,
     RateLimitError,
     RunError,
 )
@@ -340,7 +341,7 @@ ERRORS: dict[str, tuple[type[ModelError], set[int], bool]] = {
     "forbidden": (AuthenticationError, {403}, False),
     "missing": (BadRequestError, {404}, False),
     "rate-limit": (RateLimitError, {429}, True),
-    "overloaded": (ModelError, {503, 529}, True),
+    "overloaded": (OverloadedError, {503, 529}, True),
     "server-error": (ModelError, {500}, True),
     "context": (ContextLengthError, {400, 413}, False),
     "bad-request": (BadRequestError, {400}, False),
@@ -392,6 +393,20 @@ async def test_an_error_in_mid_stream_is_ours_and_retryable(subject: Subject, as
     with pytest.raises(ModelError) as caught:
         await ask(subject.model("breaks"), HELLO)
     assert caught.value.retryable
+
+
+@pytest.mark.each("overloaded", "gateway")
+@pytest.mark.needs("wire")
+async def test_only_an_overload_that_the_vendor_itself_reports_costs_nothing(subject: Subject, scenario: str) -> None:
+    run, calls = RunContext(limits=Limits(calls=9), retries=0, keep_prompts=False), list[Call]()
+    model = subject.model(scenario, price=PRICE)
+    with pytest.raises(ModelError) as caught:
+        await ModelCall(run=run, model=model, request=HELLO, calls=calls).complete()
+    assert caught.value.status in (503, 529)
+    assert caught.value.retryable
+    is_billed = scenario == "gateway"
+    assert calls[0].usage == Usage(calls=1, unpriced_calls=int(is_billed))
+    assert (run.budget.spent.usd > 0) is is_billed
 
 
 @pytest.mark.needs("sheds")

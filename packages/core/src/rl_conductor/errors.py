@@ -10,6 +10,7 @@
     │   ├── ModelTimeoutError       the model did not answer in time
     │   ├── ContextLengthError      the request is longer than the model can read
     │   ├── UnreachableError        there was no connection to the vendor or server
+    │   ├── OverloadedError         the vendor is overloaded and turned the request away
     │   ├── BadRequestError         the vendor refused the request as malformed or unsupported
     │   ├── PausedError             an agent waits for a person, and nothing here can resume it
     │   └── BadResponseError        the reply was empty, truncated or malformed
@@ -137,6 +138,12 @@ class ContextLengthError(ModelError):
 
 class UnreachableError(ModelError):
     """There was no connection to the vendor or server, so nothing was sent or spent."""
+
+    retryable_by_default = True
+
+
+class OverloadedError(ModelError):
+    """The vendor says that it is overloaded and turned the request away, so nothing was spent."""
 
     retryable_by_default = True
 

@@ -27,7 +27,8 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import parse_retry_after
-from rl_conductor.models.openai.wire import TokenCounts, is_strict_schema, refusal
+from rl_conductor.models.openai.errors import refusal
+from rl_conductor.models.openai.wire import TokenCounts, is_strict_schema
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
 from rl_conductor.models.request_options import parse_response_format, parse_tool_choice

@@ -15,6 +15,7 @@
                     the vendor's own errors; rate-limit asks for 7 seconds
     malformed       HTTP 200 with broken JSON, or a broken event
     html            HTTP 200 with a gateway's web page
+    gateway         HTTP 503 with one
     wrong-shape     HTTP 200 with JSON of another protocol
     truncated       the socket closes in the middle of the answer
     unfinished      the stream ends politely, but before the reply did
@@ -295,6 +296,9 @@ class WireServer(ABC):
             await reader.read()
         elif scenario == "html":
             await _send(writer, "<html><body>Please log in</body></html>", kind="text/html")
+        elif scenario == "gateway":
+            page = "<html><body>503 Service Temporarily Unavailable</body></html>"
+            await _send(writer, page, status=503, kind="text/html")
         elif scenario == "wrong-shape" and not seen.stream:
             await _send(writer, '{"unexpected": true}')
         elif seen.stream:

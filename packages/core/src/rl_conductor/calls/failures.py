@@ -12,6 +12,7 @@ from rl_conductor.errors import (
     LimitError,
     ModelError,
     ModelTimeoutError,
+    OverloadedError,
     RateLimitError,
     UnreachableError,
 )
@@ -21,12 +22,18 @@ from rl_conductor.trace.outcomes import CallOutcome
 
 log = logging.getLogger("rl_conductor.run")
 
-REJECTIONS = (AuthenticationError, BadRequestError, ContextLengthError, RateLimitError, UnreachableError)
-REJECTION_STATUSES = (400, 401, 403, 404, 413, 422, 429, 503, 529)
+REJECTIONS = (
+    AuthenticationError,
+    BadRequestError,
+    ContextLengthError,
+    OverloadedError,
+    RateLimitError,
+    UnreachableError,
+)
+REJECTION_STATUSES = (400, 401, 403, 404, 413, 422, 429, 529)
 """Calls with these errors or statuses fail before the vendor generates anything, so they cost nothing.
 
-An overloaded server (503, and Anthropic's 529) turns the request away. After 500, 502 and 504 the model may have
-answered, and only its reply was lost.
+After 500, 502, 503 and 504 the model may have answered, and only its reply was lost: a gateway sends them, too.
 """
 
 

@@ -25,6 +25,7 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
     OutputLimitError,
+    OverloadedError,
     RateLimitError,
     ScriptError,
 )
@@ -67,6 +68,7 @@ ERRORS_BY_STATUS: dict[int, type[ModelError]] = {
     413: ContextLengthError,
     429: RateLimitError,
     504: ModelTimeoutError,
+    529: OverloadedError,
 }
 """Error class by HTTP status; any other 4xx is a `BadRequestError`, any other 5xx a retryable `ModelError`."""
 
@@ -257,8 +259,16 @@ def raise_translated(error: Exception, model: Model, *, usage: Usage | None = No
     raise ModelError(message, model=model.name, usage=usage) from cause
 
 
-def status_error(message: str, *, model: str, status: int, retry_after: float | None = None) -> ModelError:
-    """Builds the error for an HTTP status."""
+def status_error(
+    message: str, *, model: str, status: int, retry_after: float | None = None, is_overload: bool = False
+) -> ModelError:
+    """Builds the error for an HTTP status.
+
+    With `is_overload`, the vendor itself says that it is overloaded; a status of 503 may be a gateway's, whose request
+    the model got.
+    """
+    if is_overload:
+        return OverloadedError(message, model=model, status=status, retry_after=retry_after)
     if 300 <= status < 400:
         reason = "redirects are not followed, because they could leak the key; pass the final address as base_url"
         return BadRequestError(f"{model}: HTTP status {status}: {reason}", model=model, status=status)

@@ -14,6 +14,7 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
     OutputLimitError,
+    OverloadedError,
 )
 from rl_conductor.models.base import Capabilities
 from rl_conductor.trace.fingerprint import fingerprint
@@ -116,7 +117,9 @@ def _recorded_error(call: Call, *, is_retried: bool) -> ConductorError:
         return LimitError(message, limit="seconds", needed=0, remaining=0)
     if call.out_of_tokens:
         return OutputLimitError(message, model=call.model, status=None if call.usage.unpriced_calls else 429)
-    error_type = ModelTimeoutError if call.outcome == "timeout" else ModelError
+    error_type: type[ModelError] = ModelTimeoutError if call.outcome == "timeout" else ModelError
+    if call.status == 503 and not call.usage.unpriced_calls:
+        error_type = OverloadedError
     error = error_type(
         message,
         model=call.model,

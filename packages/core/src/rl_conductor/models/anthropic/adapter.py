@@ -147,7 +147,12 @@ class AnthropicModel(HTTPModel):
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
         wait = parse_retry_after(error.response.headers.get("retry-after"))
-        return status_error(text, model=self.name, status=status, retry_after=wait)
+        is_overload = self._is_overload(error)
+        return status_error(text, model=self.name, status=status, retry_after=wait, is_overload=is_overload)
+
+    def _is_overload(self, error: anthropic.APIStatusError) -> bool:
+        """Whether the API itself says that it is overloaded."""
+        return error.type == "overloaded_error"
 
 
 def _options(request: Request) -> anthropic.RequestOptions:

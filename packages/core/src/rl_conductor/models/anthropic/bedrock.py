@@ -64,6 +64,11 @@ class BedrockClaudeModel(AnthropicModel):
             client.api_key, client.aws_profile = None, self._profile
         return client
 
+    def _is_overload(self, error: anthropic.APIStatusError) -> bool:
+        """AWS names its error in a header, and in a stream as its type, with a small first letter."""
+        name = error.response.headers.get("x-amzn-errortype") or str(error.type)
+        return super()._is_overload(error) or name.lower().startswith("serviceunavailableexception")
+
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
         with super()._translate_errors(), _translate_aws_errors(self.name):

@@ -53,6 +53,11 @@ class VertexClaudeModel(AnthropicModel):
             **settings,
         )
 
+    def _is_overload(self, error: anthropic.APIStatusError) -> bool:
+        """Google's own errors have a status in words."""
+        fields = error.body.get("error") if isinstance(error.body, dict) else None
+        return super()._is_overload(error) or (isinstance(fields, dict) and fields.get("status") == "UNAVAILABLE")
+
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
         with super()._translate_errors(), translate_google_auth_errors(self.name):

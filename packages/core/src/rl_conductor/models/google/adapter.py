@@ -43,6 +43,9 @@ CAPABILITIES = Capabilities(
 
 TOO_LONG = re.compile(r"token count.*exceeds|exceeds.*number of tokens", re.IGNORECASE)
 
+OVERLOADED = "UNAVAILABLE"
+"""The API's own name of status 503."""
+
 RETRY_DELAY = re.compile(r'"retryDelay":\s*"([^"]*)"')
 
 
@@ -170,7 +173,8 @@ class GoogleModel(HTTPModel):
             return ContextLengthError(text, model=self.name, status=status)
         delay = RETRY_DELAY.search(body)
         wait = parse_retry_after(response.headers.get("retry-after")) or parse_seconds(delay and delay[1])
-        return status_error(text, model=self.name, status=status, retry_after=wait)
+        is_overload = status == 503 and fields.get("status") == OVERLOADED
+        return status_error(text, model=self.name, status=status, retry_after=wait, is_overload=is_overload)
 
 
 def _parse(response: httpx2.Response, data: bytes) -> object:

@@ -6,8 +6,7 @@ stream of one frame.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Annotated, Any, Literal
@@ -15,8 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from rl_conductor._internal.validation import first_field_error
-from rl_conductor.errors import BadResponseError, ContextLengthError, ModelError, RateLimitError
-from rl_conductor.models.base import MAX_ERROR_LENGTH, priced, status_error
+from rl_conductor.errors import BadResponseError
+from rl_conductor.models.base import priced
+from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.reply_chars import ReplySize
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import (
@@ -375,26 +375,3 @@ class Reply:
         if self._refused or self._finish == "content_filter":
             return "content_filter"
         return "tool_calls" if self._calls else "stop"
-
-
-# ------------------------------------------------------------------------------------------- errors
-
-TOO_LONG = re.compile(r"context (length|size|window)", re.IGNORECASE)
-"""Matches messages about a too long request from servers that send no error code."""
-
-
-def refusal(body: object, *, model: str, status: int | None = None, retry_after: float | None = None) -> ModelError:
-    """Converts a server's `error` object to an error; without an HTTP `status`, its `code` may contain one."""
-    fields = body if isinstance(body, Mapping) else {"message": body}
-    detail = str(fields.get("message") or fields.get("detail") or body)[:MAX_ERROR_LENGTH]
-    code = str(fields.get("code"))
-    if status is None and re.fullmatch("[45]..", code):
-        status = int(code)
-    message = f"{model}: {detail}"
-    if (status or 400) < 429 and (code == "context_length_exceeded" or TOO_LONG.search(detail)):
-        return ContextLengthError(message, model=model, status=status)
-    if code == "insufficient_quota":
-        return RateLimitError(message, model=model, status=status, retryable=False)
-    if status is None:
-        return ModelError(message, model=model, retryable=True)
-    return status_error(message, model=model, status=status, retry_after=retry_after)
