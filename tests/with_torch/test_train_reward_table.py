@@ -14,7 +14,7 @@ import torch
 
 import random_model
 from rl_conductor import Conductor, Limits, Message, Planner, Sampling, ScriptedModel, Step, Workflow
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING
 from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import model as model_by_name
@@ -287,7 +287,7 @@ async def test_the_trained_planner_is_saved_and_loaded_with_its_adapter(model: s
 async def test_training_stops_when_the_time_is_over(model: str, tmp_path: Path) -> None:
     run, samples = runner(tmp_path)
     await run.run_workflows((sample, workflow(*names)) for sample in samples for names in PLANS)
-    run.begin_stage(SharedBudget(Limits(seconds=0.01), Amount()).stage(1.0))
+    run.begin_stage(SharedBudget(Limits(seconds=0.01), NOTHING).stage(1.0))
     learner = PlannerWeights(settings(model, supervised_steps=10_000))
     await learner.search(run, samples[:4], samples[4:])
     assert run.is_exhausted

@@ -15,13 +15,12 @@ from typing import Any
 import pytest
 
 from core.runs import SOON
-from rl_conductor.calls.budget import Amount, Budget, Reservation
+from rl_conductor.calls.budget import NOTHING, Amount, Budget, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits, UpperBound
 
 TEN = UpperBound(input_tokens=4, output_tokens=6, cost=Decimal("0.10"))
-NOTHING = Amount()
 
 
 def inside(parent: Budget, limits: Limits | None = None) -> Budget:

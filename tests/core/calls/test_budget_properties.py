@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.runs import SOON, leftover_tasks, plan, worker, workflow
-from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.budget import NOTHING, Budget
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ModelError, RateLimitError, RunError
@@ -171,7 +171,7 @@ async def traced(conductor: Conductor, given: Workflow | None = None) -> Trace:
 
 
 def nothing_is_left(vendor: Vendor) -> bool:
-    assert {budget.reserved for budget in vendor.budgets} <= {Amount()}
+    assert {budget.reserved for budget in vendor.budgets} <= {NOTHING}
     return not any(model.in_flight for model in vendor.models)
 
 

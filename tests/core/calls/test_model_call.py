@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON, Gated, forever
-from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.budget import NOTHING, Amount, Budget
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import MAX_RETRY_AFTER, ModelCall
 from rl_conductor.calls.scope import call_scope
@@ -54,7 +54,7 @@ async def ask(model: Model, limits: Limits | None = None, **options: Any) -> tup
             outcome: Any = await call.complete()
     except (ModelError, LimitError) as error:
         outcome = error
-    assert run.budget.reserved == Amount()
+    assert run.budget.reserved == NOTHING
     return outcome, calls, run.budget
 
 
@@ -66,7 +66,7 @@ async def test_spending_is_counted_only_where_a_limit_or_a_budget_around_the_run
     with call_scope(host):
         await ask(model, Limits())
 
-    assert unlimited.spent == Amount()
+    assert unlimited.spent == NOTHING
     assert parallel.spent.calls == host.spent.calls == 1
 
 
@@ -205,7 +205,7 @@ async def test_a_call_that_a_limit_refuses_is_never_made() -> None:
     refused, (call,), budget = await ask(model, Limits(tokens=1))
 
     assert isinstance(refused, LimitError)
-    assert (call.outcome, call.usage, model.requests, budget.spent) == ("refused", Usage(), [], Amount())
+    assert (call.outcome, call.usage, model.requests, budget.spent) == ("refused", Usage(), [], NOTHING)
 
 
 async def test_retries_count_as_calls() -> None:
@@ -254,7 +254,7 @@ async def test_after_the_deadline_no_call_is_begun() -> None:
     with pytest.raises(LimitError, match=r"limits\.seconds=0\.001 was over") as late:
         await ModelCall(run=run, model=model, request=REQUEST, calls=calls).complete()
 
-    assert (late.value.limit, model.requests, run.budget.spent) == ("seconds", [], Amount())
+    assert (late.value.limit, model.requests, run.budget.spent) == ("seconds", [], NOTHING)
     assert [(call.outcome, call.usage) for call in calls] == [("timeout", Usage())]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rl_conductor import Limits, WorkerPool, Workflow
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING
 from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions
@@ -65,7 +65,7 @@ async def opened_case(folder: Path, limits: Limits) -> AsyncIterator[Case]:
         on_row=lambda _row: None,
         on_status=lambda _status: None,
     )
-    runner.begin_stage(SharedBudget(limits, Amount()).stage(1.0))
+    runner.begin_stage(SharedBudget(limits, NOTHING).stage(1.0))
     try:
         yield Case(runner, task.samples, build_candidates(descriptions(pool), (), max_steps=2, seed=0), pool)
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import ConfigError, ModelError, ScriptedModel, WorkerPool
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.scoring import Sample, Score, Task
@@ -150,7 +150,7 @@ async def test_a_cap_masks_the_plans_that_no_longer_fit_and_reports_it() -> None
     scored = await scorer.score_plan(over(good="Paris", bad="Rome"), plan(0))
     assert (scored.valid, scored.masked, scored.usage.calls) == (True, True, 0)
     assert budget.is_over
-    assert budget.spending == Amount()
+    assert budget.spending == NOTHING
     again = await scorer.score_plan(over(good="Paris", bad="Rome"), plan(0))
     assert again.explanation == "a cap of the training run is used up"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from rl_conductor._internal.formatting import dollars
-from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.budget import NOTHING, Amount, Budget
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample, Task
@@ -102,7 +102,7 @@ class CapReachedError(ConductorError):
 class RunBudget:
     """The caps on the calls to workers of a whole training run, or of one of its processes."""
 
-    def __init__(self, limits: Limits, previous: Amount | None = None, *, share: int = 1) -> None:
+    def __init__(self, limits: Limits, previous: Amount = NOTHING, *, share: int = 1) -> None:
         """Creates the budget.
 
         Args:
@@ -110,7 +110,6 @@ class RunBudget:
             previous: what earlier calls of the same run have spent.
             share: number of processes that share dollars and tokens evenly.
         """
-        previous = previous or Amount()
         usd = None if limits.usd is None else max(limits.usd - previous.usd, Decimal(0)) / share
         tokens = None if limits.tokens is None else max(limits.tokens - previous.tokens, 0) // share
         rounded = None if usd is None else round(usd, USD_DIGITS)
@@ -133,13 +132,13 @@ class RunBudget:
 
     def settle(self, trace: Trace) -> None:
         """Takes back the charges for cached replies of a finished run, and notes whether a cap ended it."""
-        self.calls.charge(Amount() - cached_amount(trace.calls))
+        self.calls.charge(NOTHING - cached_amount(trace.calls))
         self.is_exhausted = self.is_exhausted or was_limited(trace, self.calls)
 
 
 def cached_amount(calls: Iterable[Call]) -> Amount:
     """Returns what calls, or those nested in them, were charged although their replies came from the cache."""
-    return sum(map(_cached_amount, calls), Amount())
+    return sum(map(_cached_amount, calls), NOTHING)
 
 
 def was_limited(trace: Trace, budget: Budget) -> bool:
@@ -156,4 +155,4 @@ def _cached_amount(call: Call) -> Amount:
     if call.nested is not None and call.nested.calls:
         return cached_amount(call.nested.calls)
     usage = call.usage
-    return Amount(usage.cost, usage.total_tokens, 1) if usage.calls and usage.cached_calls == usage.calls else Amount()
+    return Amount(usage.cost, usage.total_tokens, 1) if usage.calls and usage.cached_calls == usage.calls else NOTHING

@@ -44,6 +44,7 @@ class Amount:
 
 
 NOTHING = Amount()
+"""The zero of amounts."""
 
 
 class Deadline(NamedTuple):
@@ -221,7 +222,7 @@ class Budget:
             try:
                 await self.parent.acquire(reservation)
             except BaseException:
-                self._release(reservation.amount, Amount())
+                self._release(reservation.amount, NOTHING)
                 raise
 
     def release(self, reservation: Reservation) -> None:

@@ -6,12 +6,11 @@ import asyncio
 from contextlib import suppress
 from decimal import Decimal
 
-from rl_conductor.calls.budget import Amount, Budget, Reservation
+from rl_conductor.calls.budget import NOTHING, Amount, Budget, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.store import BudgetPeriod, BudgetState, Store, StoreUnavailableError
 
-NOTHING = Amount()
 ROUNDING = Amount(usd=Decimal("1e-6"))
 """More than the roundings of stored charges add up to; a call that misses the limit by less waits for nothing."""
 STORE = "store"
@@ -33,10 +32,10 @@ class LeasedBudget(Budget):
         super().__init__(Limits(usd=period.usd, tokens=period.tokens), surrounds_runs=True)
         self._period = period
         self._store = store
-        self._share = Amount()
+        self._share = NOTHING
         self._loop = asyncio.get_running_loop()
         self._extension = asyncio.Lock()
-        self._queued = Amount()
+        self._queued = NOTHING
         """The calls that wait for an extension."""
         self._earlier = state.charged_here
         """What the process had charged before this object was created."""
@@ -127,7 +126,7 @@ class LeasedBudget(Budget):
                 max(self._share.usd - needed.usd, 0 * needed.usd), max(self._share.tokens - needed.tokens, 0)
             )
             self._share -= unused
-        if unused != Amount():
+        if unused != NOTHING:
             self._store.return_budget(self._period, unused)
 
     async def refresh(self) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
+from rl_conductor.calls.budget import NOTHING, UNKNOWN_PRICE, Amount, Budget, Reservation
 from rl_conductor.errors import LimitError, RunError
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.auth.leased_budget import STORE, LeasedBudget
@@ -64,7 +64,7 @@ class SharedLimits:
     def __init__(self, limits: Limits, choices: int) -> None:
         self._limits = limits
         self._choices = choices
-        self.spent = Amount()
+        self.spent = NOTHING
         """Spending before the first run, by another process or under the same `Idempotency-Key`."""
         self._budget: Budget | None = None
 

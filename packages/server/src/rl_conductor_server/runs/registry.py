@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor_server.errors import ApiError, shutting_down
 from rl_conductor_server.metrics import Metrics
@@ -72,7 +72,7 @@ class RunRegistry:
     @property
     def reserved(self) -> Amount:
         """The amount that is reserved for calls in flight."""
-        return sum((task.run_budget.reserved for task in self._runs.values()), Amount())
+        return sum((task.run_budget.reserved for task in self._runs.values()), NOTHING)
 
     def cancel(self, run: str) -> asyncio.Task[Trace] | None:
         """Cancels a run that is in progress in this process, and returns its task; `None` if it isn't here."""
@@ -163,7 +163,7 @@ class RunRegistry:
         request.key.check_storage()
         saved, trace = earlier.usage.cost, cached_trace(earlier, new)
         self._store.begin_run(new.model_copy(update={"cached_from": earlier.id, "saved_usd": saved}))
-        self._store.finish_run(new.id, trace, "done", charged=Amount())
+        self._store.finish_run(new.id, trace, "done", charged=NOTHING)
         await self._store.write_queue.throttle()
         self._metrics.count_cache_hit(request.metrics_label, saved)
         return RunHandle.completed(new.id, new.created, trace, is_cached=True)

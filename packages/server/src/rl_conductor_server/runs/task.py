@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.budget import NOTHING, Amount, Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.errors import ConductorError, RefusedError, RunError
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished, WorkflowPlanned
@@ -26,8 +26,6 @@ from rl_conductor_server.store import PLAN_POSITION, REDACTED_ERROR, Claim, NewR
 log = logging.getLogger("rl_conductor_server.runs")
 
 MAX_CAUSE_CHARS = 500
-
-NOTHING = Amount()
 
 
 @dataclass

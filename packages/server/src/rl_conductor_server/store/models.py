@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Text, Usage, Value
 
@@ -157,7 +157,7 @@ class Claim(Value):
     process holds a valid lease; `mismatch`: the idempotency key was used for another request."""
     rounds: tuple[Round, ...] = ()
     """Plans and finished steps of a resumed run."""
-    charged: Amount = Amount()
+    charged: Amount = NOTHING
     """The amount already charged to the key's budget for a resumed run."""
 
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.trace.audit import Chain, digest_of
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
@@ -43,7 +43,6 @@ from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
 from rl_conductor_server.store.runs.queries import select_steps, select_usage, select_workers
 from rl_conductor_server.store.runs.retention import delete_old_runs, delete_some
 from rl_conductor_server.store.runs.run_writer import (
-    NOTHING,
     BeginRun,
     FinishRun,
     RunWriter,
@@ -220,7 +219,7 @@ class Store:
             "question": excerpt(run.question),
             "status": "running",
             "owner": self.owner,
-            **usage_values(Usage(), Amount()),
+            **usage_values(Usage(), NOTHING),
         }
 
     def save_progress(

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, counted
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
@@ -233,7 +233,7 @@ class _Progress:
     stage: str = ""
     runs: int = 0
     unpriced_calls: int = 0
-    spending: Amount = field(default_factory=Amount)
+    spending: Amount = NOTHING
     started: float = field(default_factory=time.monotonic)
     scores: dict[str, list[float]] = field(default_factory=dict)
     live: Live | None = None

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rl_conductor._internal.jsonl import read_value, write_value
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.types import Usage, Value
 from rl_conductor_training.learn.experience import Experience
@@ -48,7 +48,7 @@ class RunSpending:
     @property
     def amount(self) -> Amount:
         """The spending until now."""
-        return sum((Amount.of(end) - Amount.of(start) for start, end in self._periods()), Amount())
+        return sum((Amount.of(end) - Amount.of(start) for start, end in self._periods()), NOTHING)
 
     @property
     def unpriced_calls(self) -> int:

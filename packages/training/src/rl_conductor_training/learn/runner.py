@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil
 
-from rl_conductor.calls.budget import UNKNOWN_PRICE, Amount, Budget, Reservation
+from rl_conductor.calls.budget import NOTHING, UNKNOWN_PRICE, Amount, Budget, Reservation
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, LimitError, RunError
@@ -303,7 +303,7 @@ class Runner:
         amount = cached_amount(calls)
         budget: Budget | None = self.budget
         while budget is not None:
-            budget.charge(Amount() - amount)
+            budget.charge(NOTHING - amount)
             budget = budget.parent
 
     def _is_over(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, delete, select, update
 
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor_server.store.column_types import PICO
 from rl_conductor_server.store.runs.queries import select_charges
 from rl_conductor_server.store.statements import Statements
@@ -82,7 +82,7 @@ class BudgetLeases:
         needed = Amount(Decimal(0) if period.usd is None else needed.usd, 0 if period.tokens is None else needed.tokens)
         committed = sum((_uncharged(row) for row in leases), charged)
         remaining = period.remaining(committed)
-        added = Amount()
+        added = NOTHING
         if period.covers(needed, within=remaining):
             rest = remaining - needed
             extra = Amount(max(min(ahead.usd, rest.usd / 4), Decimal(0)), max(min(ahead.tokens, rest.tokens // 4), 0))
@@ -92,7 +92,7 @@ class BudgetLeases:
 
     def read(self, connection: Connection, period: BudgetPeriod) -> BudgetState:
         """Returns the spending of the other processes."""
-        return self._state(Amount(), *self._read(connection, period))
+        return self._state(NOTHING, *self._read(connection, period))
 
     def give_back(self, connection: Connection, period: BudgetPeriod, unused: Amount) -> None:
         """Takes `unused` from this process's share."""
@@ -132,16 +132,16 @@ class BudgetLeases:
     def _read(self, connection: Connection, period: BudgetPeriod) -> tuple[Amount, list[Row[Any]]]:
         """Reads the charges of all runs in the period, and all shares."""
         sums = connection.execute(select_charges(period.key, since=period.start)).all()
-        charged = sum((Amount(row.charged_usd, int(row.charged_tokens)) for row in sums), Amount())
+        charged = sum((Amount(row.charged_usd, int(row.charged_tokens)) for row in sums), NOTHING)
         is_in_period = and_(budget_leases.c.key == period.key, budget_leases.c.start == period.start)
         is_dead = (budget_leases.c.heartbeat < self.statements.now - self.seconds).label("is_dead")
         return charged, list(connection.execute(select(budget_leases, is_dead).where(is_in_period)).all())
 
     def _state(self, added: Amount, charged: Amount, leases: list[Row[Any]]) -> BudgetState:
-        here = sum((Amount(row.charged_usd, row.charged_tokens) for row in leases if row.owner == self.owner), Amount())
+        here = sum((Amount(row.charged_usd, row.charged_tokens) for row in leases if row.owner == self.owner), NOTHING)
         others = [row for row in leases if row.owner != self.owner]
-        lost = sum((_uncharged(row) for row in others if row.is_dead), Amount())
-        leased = sum((_uncharged(row) for row in others if not row.is_dead), Amount())
+        lost = sum((_uncharged(row) for row in others if row.is_dead), NOTHING)
+        leased = sum((_uncharged(row) for row in others if not row.is_dead), NOTHING)
         return BudgetState(added, here, charged + lost - here, leased)
 
     def _add(self, connection: Connection, period: BudgetPeriod, amount: Amount) -> None:

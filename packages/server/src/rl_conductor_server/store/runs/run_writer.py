@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, Row
 
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.trace.audit import Ended, digest_of, record_of
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, prompt_in, total
@@ -24,7 +24,6 @@ from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, size
 
 EXCERPT_CHARS = 2_000
 """Characters of a question or an answer that are stored for lists and search."""
-NOTHING = Amount()
 REDACTED_ERROR = "the run failed; its error is not stored because the request has store: false"
 """Replaces an error, which may quote the conversation."""
 
