@@ -122,7 +122,7 @@ def main() -> None:
 
     table = Table("what", "tokens", "target", box=None)
     space = Policy().space(cards(7), max_steps=5)
-    for form in ("lists", "rows", "lines", "object"):
+    for form in ("lists", "rows", "object"):
         table.add_row(f"plan of 3 steps in the form {form}", str(count(render(WORKFLOW, space, form))), "")
     reply = " step" * REPLY_TOKENS
     assert count(reply) == REPLY_TOKENS

@@ -153,7 +153,7 @@ class EngineBehaviours:
         reply = await engine.complete(asking(form=form, temperature=1.0, seed=seed, max_tokens=40))
         assert reply.text == "so<|im_start|>on"
 
-    @pytest.mark.parametrize("form", ["lists", "lines"])
+    @pytest.mark.parametrize("form", ["lists", "rows"])
     @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
     async def test_every_plan_of_random_weights_is_allowed(self, engine: Model, space: PlanSpace, form: Form) -> None:
         request = asking(form=constraint(space, form, reasoning_chars=30), temperature=1.0, max_tokens=1200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 TRAINED = """
 [planner]
 model = "ollama:conductor"
-form = "lines"
+form = "rows"
 roster = "ordinals"
 examples = 0
 access = "positional"

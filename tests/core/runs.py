@@ -30,12 +30,6 @@ def plan(*steps: tuple[int, str, list[Any]]) -> str:
     return "Think.\n" + "\n".join(f"{label} = {json.dumps(column)}" for label, column in columns)
 
 
-def lines(*steps: tuple[int, str, list[Any]]) -> list[str]:
-    """A plan in the form `lines`, a line each, ends of lines included but for the last."""
-    texts = [json.dumps({"subtask": subtask, "worker": worker, "access": access}) for worker, subtask, access in steps]
-    return [f"{text}\n" for text in texts[:-1]] + texts[-1:]
-
-
 def rows(*steps: tuple[int, str, list[Any]]) -> list[str]:
     """A plan in the form `rows`, a line each, ends of lines included but for the last."""
     texts = [json.dumps(step) for step in steps]

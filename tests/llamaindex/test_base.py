@@ -63,7 +63,7 @@ def test_the_planner_settings_of_a_pool_file_apply(tmp_path: Path, monkeypatch: 
     (tmp_path / "pool.toml").write_text(f'{TRAINED}[workers.small]\nmodel = "ollama:llama3.2"\n')
     monkeypatch.setenv("RL_CONDUCTOR_POOL", str(tmp_path / "pool.toml"))
     core = Conductor(profile="ultra")._core
-    assert (core.planner.form, core.planner.examples) == ("lines", 0)
+    assert (core.planner.form, core.planner.examples) == ("rows", 0)
     assert (core.config.access, core.limits.steps, core.limits.rounds) == ("positional", 3, 2)
     assert Conductor(access="binary")._core.config.access == "binary"
 

@@ -19,9 +19,9 @@ from core.runs import (
     evidence_of,
     forever,
     leftover_tasks,
-    lines,
     plan,
     pool_of,
+    rows,
     subtask_of,
     worker,
     workflow,
@@ -408,25 +408,27 @@ async def test_the_failure_of_a_middle_step_redirects_the_next_round() -> None:
 # ------------------------------------------------------------------------------------ early dispatch
 
 
-def line_planner(*replies: Any) -> Planner:
-    return Planner(model=ScriptedModel(replies, name="planner"), form="lines")
+def row_planner(*replies: Any) -> Planner:
+    return Planner(model=ScriptedModel(replies, name="planner"), form="rows")
 
 
 def drawn_out(reply: list[str], *, until: asyncio.Event) -> Paced:
-    """A planner that, as it begins its last line, waits for an event that only a step of another line can bring."""
+    """A planner that, as it begins its last row, waits for an event that only a step of another row can bring."""
+    whole = "".join(reply)
+    last_row = whole.rindex("\n[") + 1
 
     async def pause(text: str) -> None:
-        if text.count("{") == "".join(reply).count("{"):
+        if len(text) > last_row:
             await asyncio.wait_for(until.wait(), SOON)
 
-    return Paced([list("".join(reply))], pause)
+    return Paced([list(whole)], pause)
 
 
 async def test_the_first_step_is_in_flight_before_the_plan_is_whole() -> None:
     model = Gated("A", lambda _: asyncio.sleep(0))
-    planner = drawn_out(["Think.\n", *lines((0, "first", []), (0, "second", ["all"]))], until=model.asked)
+    planner = drawn_out(["Think.\n", *rows((0, "first", []), (0, "second", ["all"]))], until=model.asked)
 
-    trace = await answered(conductor(Planner(model=planner, form="lines"), pool_of(a=model)))
+    trace = await answered(conductor(Planner(model=planner, form="rows"), pool_of(a=model)))
 
     assert [subtask_of(request) for request in model.requests] == ["first", "second"]
     planning = trace.rounds[0].plan.calls[0]
@@ -441,9 +443,9 @@ async def test_every_finished_step_is_in_flight_before_the_plan_is_whole_and_awa
         if subtask_of(request) == "second":
             second.set()
 
-    planner = drawn_out(lines((0, "first", []), (0, "second", ["all"]), (0, "third", ["all"])), until=second)
+    planner = drawn_out(rows((0, "first", []), (0, "second", ["all"]), (0, "third", ["all"])), until=second)
 
-    trace = await answered(conductor(Planner(model=planner, form="lines"), pool_of(a=Gated("A", work))))
+    trace = await answered(conductor(Planner(model=planner, form="rows"), pool_of(a=Gated("A", work))))
 
     planning = trace.rounds[0].plan.calls[0]
     first, middle, last = trace.rounds[0].results
@@ -455,9 +457,9 @@ async def test_every_finished_step_is_in_flight_before_the_plan_is_whole_and_awa
 
 async def test_only_those_steps_started_ahead_are_dropped_that_the_plan_does_not_have() -> None:
     hangs = Gated("A", forever)
-    planner = drawn_out(lines((1, "kept", []), (0, "unread", []), (1, "end", [0])), until=hangs.asked)
+    planner = drawn_out(rows((1, "kept", []), (0, "unread", []), (1, "end", [0])), until=hangs.asked)
 
-    made = conductor(Planner(model=planner, form="lines"), pool_of(a=hangs, b="B"), access="positional")
+    made = conductor(Planner(model=planner, form="rows"), pool_of(a=hangs, b="B"), access="positional")
     trace = await answered(made)
 
     assert [result.status for result in trace.results] == ["ok", "skipped", "ok"]
@@ -468,8 +470,8 @@ async def test_only_those_steps_started_ahead_are_dropped_that_the_plan_does_not
 async def test_cancelled_while_planning_a_run_counts_the_steps_started_ahead(work: Any) -> None:
     ready, events = asyncio.Event(), list[Event]()
     worker = Gated("A", work or (lambda _: asyncio.sleep(0)))
-    planner = drawn_out(lines((0, "first", []), (0, "second", ["all"])), until=asyncio.Event())
-    made = conductor(Planner(model=planner, form="lines"), pool_of(a=worker))
+    planner = drawn_out(rows((0, "first", []), (0, "second", ["all"])), until=asyncio.Event())
+    made = conductor(Planner(model=planner, form="rows"), pool_of(a=worker))
 
     def watch(event: Event) -> None:
         events.append(event)
@@ -490,7 +492,7 @@ async def test_cancelled_while_planning_a_run_counts_the_steps_started_ahead(wor
 
 
 async def test_a_single_step_is_not_started_ahead_since_it_is_the_answer() -> None:
-    events = await told(conductor(line_planner(["Think.\n", *lines((0, "only", []))]), pool_of(a="one two")))
+    events = await told(conductor(row_planner(["Think.\n", *rows((0, "only", []))]), pool_of(a="one two")))
 
     assert [event.text for event in events if isinstance(event, AnswerDelta)] == ["one ", "two"]
     assert len([event for event in events if isinstance(event, StepStarted)]) == 1
@@ -498,10 +500,10 @@ async def test_a_single_step_is_not_started_ahead_since_it_is_the_answer() -> No
 
 async def test_a_step_of_a_rejected_sample_is_dropped_and_its_calls_are_recorded() -> None:
     hangs = Gated("A", forever)
-    planner = drawn_out(lines((0, "first", []), (9, "no such worker", ["all"])), until=hangs.asked)
-    planner._replies.append("".join(lines((1, "other", []), (1, "second", ["all"]))))
+    planner = drawn_out(rows((0, "first", []), (9, "no such worker", ["all"])), until=hangs.asked)
+    planner._replies.append("".join(rows((1, "other", []), (1, "second", ["all"]))))
 
-    trace = await answered(conductor(Planner(model=planner, form="lines", repair=False), pool_of(a=hangs, b="B")))
+    trace = await answered(conductor(Planner(model=planner, form="rows", repair=False), pool_of(a=hangs, b="B")))
 
     assert trace.text == "B"
     calls = trace.rounds[0].plan.calls
@@ -513,9 +515,9 @@ async def test_a_step_of_a_rejected_sample_is_dropped_and_its_calls_are_recorded
 
 async def test_a_step_started_ahead_that_the_answer_cannot_depend_on_is_accounted_for() -> None:
     hangs = Gated("A", forever)
-    planner = drawn_out(lines((0, "first", []), (1, "second", [])), until=hangs.asked)
+    planner = drawn_out(rows((0, "first", []), (1, "second", [])), until=hangs.asked)
 
-    trace = await answered(conductor(Planner(model=planner, form="lines"), pool_of(a=hangs, b="B")))
+    trace = await answered(conductor(Planner(model=planner, form="rows"), pool_of(a=hangs, b="B")))
 
     assert [result.status for result in trace.results] == ["skipped", "ok"]
     assert [(call.worker, call.outcome) for call in trace.calls] == [(None, "ok"), ("a", "cancelled"), ("b", "ok")]
@@ -524,7 +526,7 @@ async def test_a_step_started_ahead_that_the_answer_cannot_depend_on_is_accounte
 
 async def test_planning_only_never_runs_a_step() -> None:
     model = ScriptedModel("never")
-    made = conductor(line_planner(["Think.\n", *lines((0, "first", []), (0, "second", ["all"]))]), pool_of(a=model))
+    made = conductor(row_planner(["Think.\n", *rows((0, "first", []), (0, "second", ["all"]))]), pool_of(a=model))
 
     record = await made.plan(QUESTION)
     await asyncio.sleep(0.01)

@@ -32,17 +32,16 @@ CHAT = Request(
 CAN = Capabilities(images=True, tools=True, json_schema=True)
 
 
-def line(subtask: str, worker: int, access: list[str], inputs: list[str] | None) -> str:
-    row: dict[str, Any] = {"subtask": subtask, "worker": worker, "access": access}
-    return json.dumps(row if inputs is None else {**row, "inputs": inputs})
+def row(subtask: str, worker: int, access: list[str], inputs: list[str] | None) -> str:
+    return json.dumps([worker, subtask, access] if inputs is None else [worker, subtask, access, inputs])
 
 
 def worker(reply: Any = "seen") -> ScriptedModel:
     return ScriptedModel(reply, capabilities=CAN)
 
 
-def planner_of(*lines: str, **settings: Any) -> Planner:
-    return Planner(model=ScriptedModel(["\n".join(lines)]), form="lines", **settings)
+def planner_of(*rows: str, **settings: Any) -> Planner:
+    return Planner(model=ScriptedModel(["\n".join(rows)]), form="rows", **settings)
 
 
 def images(request: Request) -> list[str | None]:
@@ -52,7 +51,7 @@ def images(request: Request) -> list[str | None]:
 async def test_each_step_sees_the_attachments_that_the_plan_gives_it() -> None:
     a, b, c = worker(), worker(), worker("Done.")
     planner = planner_of(
-        line("Describe.", 0, [], ["image 1"]), line("Describe.", 1, [], ["image 2"]), line("Compare.", 2, ["all"], [])
+        row("Describe.", 0, [], ["image 1"]), row("Describe.", 1, [], ["image 2"]), row("Compare.", 2, ["all"], [])
     )
     events: list[Event] = []
 
@@ -68,14 +67,14 @@ async def test_each_step_sees_the_attachments_that_the_plan_gives_it() -> None:
 
 
 async def test_the_planner_is_told_the_names_where_there_is_a_choice() -> None:
-    planner = planner_of(line("Compare.", 0, [], ["all"]))
+    planner = planner_of(row("Compare.", 0, [], ["all"]))
     await Conductor(planner, pool_of(a=worker("Done."))).run(ASKED)
     assert isinstance(planner.model, ScriptedModel)
     *_, question = planner.model.requests[0].messages
     assert "The question has several parts: image 1, image 2." in question.text
     assert "[image 1 attached: image/png]\n[image 2 attached: image/png]" in question.text
 
-    alone = planner_of(line("Compare.", 0, [], None))
+    alone = planner_of(row("Compare.", 0, [], None))
     await Conductor(alone, pool_of(a=worker("Done."))).run(Request(messages=(Message.user("What?", IMAGE),)))
     assert isinstance(alone.model, ScriptedModel)
     prompt = "".join(message.text for message in alone.model.requests[0].messages)
@@ -86,7 +85,7 @@ async def test_the_planner_is_told_the_names_where_there_is_a_choice() -> None:
 
 async def test_a_long_turn_can_be_left_out_and_short_ones_stay() -> None:
     a, b = worker(), worker("Done.")
-    planner = planner_of(line("Describe.", 0, [], ["image 1"]), line("Sum up.", 1, ["all"], ["turn 1"]))
+    planner = planner_of(row("Describe.", 0, [], ["image 1"]), row("Sum up.", 1, ["all"], ["turn 1"]))
     trace = await Conductor(planner, pool_of(a=a, b=b)).run(CHAT)
 
     assert isinstance(planner.model, ScriptedModel)
@@ -102,7 +101,7 @@ async def test_a_long_turn_can_be_left_out_and_short_ones_stay() -> None:
     ("text", "settings"),
     [
         ('model_id = [0]\nsubtasks = ["Compare."]\naccess_list = [[]]', {"form": "lists"}),
-        (line("Compare.", 0, [], None), {"form": "lines", "roster": "anonymous"}),
+        (row("Compare.", 0, [], None), {"form": "rows", "roster": "anonymous"}),
     ],
 )
 async def test_plans_of_trained_planners_give_every_step_everything(text: str, settings: dict[str, Any]) -> None:
@@ -160,11 +159,11 @@ async def test_an_attachment_counts_as_read_only_by_a_step_that_sees_it() -> Non
     sees = worker("a cat")
     request = Request(messages=(Message.user("What?", IMAGE, FilePart(data="QQ==", media_type="text/plain")),))
     reader = ScriptedModel("text", capabilities=Capabilities(files=True))
-    unread = line("Look.", 1, [], ["file 1"])
+    unread = row("Look.", 1, [], ["file 1"])
     read = "\n".join(
-        [line("Look.", 1, [], ["image 1"]), line("Read.", 2, [], ["file 1"]), line("Answer.", 0, ["all"], [])]
+        [row("Look.", 1, [], ["image 1"]), row("Read.", 2, [], ["file 1"]), row("Answer.", 0, ["all"], [])]
     )
-    planner = Planner(model=ScriptedModel([unread, read]), form="lines")
+    planner = Planner(model=ScriptedModel([unread, read]), form="rows")
     trace = await Conductor(planner, pool_of(a=blind, b=sees, c=reader)).run(request)
     assert trace.text == "Done."
     assert "the images of the question must be read by 'b'" in trace.rounds[0].plan.errors[0]

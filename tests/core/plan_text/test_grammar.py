@@ -22,7 +22,7 @@ from rl_conductor.plan_text.parser import parse
 from rl_conductor.types import Grammar, JsonFormat
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
-TEXT_FORMS: list[Form] = ["lists", "rows", "lines"]
+TEXT_FORMS: list[Form] = ["lists", "rows"]
 FORMS = st.sampled_from(TEXT_FORMS)
 NAMES = tuple("abcdefg")
 quick = partial(settings, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
@@ -327,12 +327,12 @@ def test_the_schema_admits_only_allowed_workers_and_known_access() -> None:
 def test_inputs_are_all_or_some_of_their_names_in_order(inputs: str, admitted: bool) -> None:
     names = ("turn 1", "image 1", "image 2")
     space = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"), max_steps=2, inputs=names)
-    line = f'{{"subtask": "x", "worker": 0, "access": [], "inputs": {inputs}}}'
-    for text in (line, f"{line}\n{line}"):
-        assert admits(space, "lines", text) == admitted == reads_exactly(text, space, "lines")
-    assert not admits(space, "lines", line.replace(f', "inputs": {inputs}', ""))
-    step = f'{{"reasoning": "", "steps": [{line}]}}'
-    assert schema_admits(space, step) == (inputs != '["image 3"]')
+    row = f'[0, "x", [], {inputs}]'
+    for text in (row, f"{row}\n{row}"):
+        assert admits(space, "rows", text) == admitted == reads_exactly(text, space, "rows")
+    assert not admits(space, "rows", row.replace(f", {inputs}", ""))
+    step = f'{{"subtask": "x", "worker": 0, "access": [], "inputs": {inputs}}}'
+    assert schema_admits(space, f'{{"reasoning": "", "steps": [{step}]}}') == (inputs != '["image 3"]')
 
 
 STRICT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "anyOf", "description"}

@@ -15,7 +15,7 @@ from rl_conductor.plan_text.forms import Form, Plan, render
 from rl_conductor.plan_text.parser import MAX_CHARS, MAX_PARSED_STEPS, completed_steps, parse
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
-ALL_FORMS: list[Form] = ["lists", "rows", "lines", "object"]
+ALL_FORMS: list[Form] = ["lists", "rows", "object"]
 FORMS = st.sampled_from(ALL_FORMS)
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.txt"))
 BAR = f"\n{'=' * 20}\n"
@@ -34,9 +34,6 @@ TWO = Workflow(
     )
 )
 LISTS = 'model_id = [0, 2]\nsubtasks = ["Draft.", "Say \\"é\\".\\n"]\naccess_list = [[], ["all"]]'
-LINES = (
-    '{"subtask": "Draft.", "worker": 0, "access": []}\n{"subtask": "Say \\"é\\".\\n", "worker": 2, "access": ["all"]}'
-)
 ROWS = '[0, "Draft.", []]\n[2, "Say \\"é\\".\\n", ["all"]]'
 OBJECT = (
     '{"reasoning": "", "steps": [{"subtask": "Draft.", "worker": 0, "access": []}, '
@@ -71,7 +68,7 @@ def test_the_corpus_is_all_there() -> None:
 # ------------------------------------------------------------------------------------------- exact reading
 
 
-@pytest.mark.parametrize(("form", "text"), [("lists", LISTS), ("rows", ROWS), ("lines", LINES), ("object", OBJECT)])
+@pytest.mark.parametrize(("form", "text"), [("lists", LISTS), ("rows", ROWS), ("object", OBJECT)])
 def test_each_form_has_one_spelling(form: Form, text: str) -> None:
     assert render(TWO, TEAM, form) == text
     assert parse(text, TEAM, form=form, repair=False) == Plan(workflow=TWO, form=form)
@@ -86,7 +83,7 @@ def test_reasoning_before_a_plan_is_free_and_kept(form: Form, reasoning: str) ->
 
 @pytest.mark.parametrize(
     ("form", "text"),
-    [("lists", "model_id = []\nsubtasks = []\naccess_list = []"), ("rows", "[]"), ("lines", '{"accept": true}')],
+    [("lists", "model_id = []\nsubtasks = []\naccess_list = []"), ("rows", "[]")],
 )
 def test_an_empty_plan_accepts_the_earlier_answer(form: Form, text: str) -> None:
     assert render(None, LATER, form) == text
@@ -142,7 +139,7 @@ def test_positional_access_names_the_earlier_rounds_first() -> None:
         LISTS.replace("Draft.", "\ud800"),
         LISTS.replace("[[],", "[" + "[" * 100_000),
         LISTS.replace("[0,", "[" + "9" * 5_000 + ","),
-        LINES,
+        ROWS,
         OBJECT,
     ],
 )
@@ -150,27 +147,6 @@ def test_the_lists_are_read_in_no_other_spelling(text: str) -> None:
     with pytest.raises(WorkflowParseError) as caught:
         parse(text, TEAM, repair=False)
     assert caught.value.text == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "No plan.",
-        LINES + "\n",
-        LINES.replace("\n{", "\n\n{"),
-        LINES.replace("\n{", "\nThen:\n{"),
-        LINES.replace('"worker": 0, ', ""),
-        LINES.replace('"worker": 0', '"worker": 0, "worker": 0'),
-        LINES.replace('"worker": 0', '"worker": false'),
-        LINES.replace('"worker": 0, "access": []', '"access": [], "worker": 0'),
-        LINES + '\n{"accept": true}',
-        '{"accept":true}',
-        LISTS,
-    ],
-)
-def test_the_lines_are_read_in_no_other_spelling(text: str) -> None:
-    with pytest.raises(WorkflowParseError):
-        parse(text, LATER, form="lines", repair=False)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +165,7 @@ def test_the_lines_are_read_in_no_other_spelling(text: str) -> None:
         ROWS.replace(", []]", ",[]]"),
         ROWS + "\n[]",
         "[ ]",
-        LINES,
+        OBJECT,
         LISTS,
     ],
 )
@@ -372,14 +348,6 @@ def test_no_text_takes_long_to_give_up_on(unit: str) -> None:
 # -------------------------------------------------------------------------------------------- early dispatch
 
 
-def test_a_step_is_complete_when_the_next_line_begins_one() -> None:
-    text = f"First a draft.\n{LINES}\n"
-    sizes = [len(completed_steps(text[:end], TEAM, "lines")) for end in range(len(text) + 1)]
-    second = text.index("}\n{") + 3
-    assert sizes == [0] * second + [1] * (len(text) - second + 1)
-    assert completed_steps(text + "{", TEAM, "lines") == TWO.steps
-
-
 def test_a_row_without_an_access_list_reads_every_earlier_step() -> None:
     text = '[0, "Draft."]\n[1, "Check."]'
     plan = parse(text, TEAM, form="rows", repair=True)
@@ -429,50 +397,31 @@ def test_no_step_of_lists_is_complete_before_the_end() -> None:
     assert completed_steps(render(TWO, TEAM, "lists"), TEAM, "lists") == ()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"subtask": "b", "worker": 1,"access": []}',
-        '{"subtask": "b", "worker": 3, "access": []}',
-        '{"subtask": "b", "worker": 9, "access": []}',
-        '{"subtask": " ", "worker": 1, "access": []}',
-        '{"subtask": "b"',
-        '{"accept": true}',
-        "And then:",
-        "",
-    ],
-)
-def test_a_line_that_is_no_allowed_step_ends_the_reading(line: str) -> None:
-    first, second = LINES.split("\n")
-    assert completed_steps(f"{first}\n{line}\n{second}\n{{", TEAM, "lines") == TWO.steps[:1]
-
-
 @pytest.mark.parametrize("tag", ["think", "thinking", "thought", "reasoning"])
-@pytest.mark.parametrize(("form", "plan"), [("lines", LINES), ("rows", ROWS)])
-def test_drafts_in_a_thinking_block_are_not_started(form: Form, plan: str, tag: str) -> None:
-    opening, draft = plan[0], f"{plan}\n{plan}\nNo.\n"
+def test_drafts_in_a_thinking_block_are_not_started(tag: str) -> None:
+    draft = f"{ROWS}\n{ROWS}\nNo.\n"
     thinking = f"<{tag}>\n{draft}</{tag}>\n"
     for end in range(len(thinking)):
-        assert completed_steps(thinking[:end], TEAM, form) == ()
-    assert completed_steps(f"{thinking}{plan}\n{opening}", TEAM, form) == TWO.steps
-    assert completed_steps(draft + opening, TEAM, form, thinks_first=True) == ()
-    assert completed_steps(f"{draft}</{tag}>\n{plan}\n{opening}", TEAM, form, thinks_first=True) == TWO.steps
+        assert completed_steps(thinking[:end], TEAM, "rows") == ()
+    assert completed_steps(f"{thinking}{ROWS}\n[", TEAM, "rows") == TWO.steps
+    assert completed_steps(f"{draft}[", TEAM, "rows", thinks_first=True) == ()
+    assert completed_steps(f"{draft}</{tag}>\n{ROWS}\n[", TEAM, "rows", thinks_first=True) == TWO.steps
 
 
 def test_a_thinking_tag_in_a_subtask_is_text() -> None:
-    text = LINES.replace('"subtask": "', '"subtask": "Explain </think> and <think>: ')
-    assert [step.worker for step in completed_steps(f"{text}\n{{", TEAM, "lines")] == [s.worker for s in TWO.steps]
+    text = ROWS.replace(', "', ', "Explain </think> and <think>: ')
+    assert [step.worker for step in completed_steps(f"{text}\n[", TEAM, "rows")] == [s.worker for s in TWO.steps]
 
 
 def test_no_step_past_the_last_is_started() -> None:
     space = TEAM.model_copy(update={"max_steps": 1})
-    assert completed_steps(f"{LINES}\n{{", space, "lines") == TWO.steps[:1]
+    assert completed_steps(f"{ROWS}\n[", space, "rows") == TWO.steps[:1]
 
 
 @given(data=st.data(), space=spaces())
 @quick(max_examples=100)
 def test_what_is_started_early_is_what_the_whole_plan_says(data: st.DataObject, space: PlanSpace) -> None:
-    form: Form = data.draw(st.sampled_from(("rows", "lines", "object")))
+    form: Form = data.draw(st.sampled_from(("rows", "object")))
     workflow = data.draw(workflows(space))
     text = render(workflow, space, form)
     started = completed_steps(text[: data.draw(st.integers(0, len(text)))], space, form)
@@ -485,8 +434,8 @@ def test_what_is_started_early_is_what_the_whole_plan_says(data: st.DataObject, 
 PARTS = TEAM.model_copy(update={"inputs": ("turn 1", "image 1", "image 2"), "shared_inputs": frozenset({"turn 2"})})
 
 
-def looking(inputs: object, **others: object) -> str:
-    return json.dumps({"subtask": "Look.", "worker": 0, "access": [], "inputs": inputs, **others})
+def looking(inputs: object) -> str:
+    return json.dumps([0, "Look.", [], inputs])
 
 
 @pytest.mark.parametrize(
@@ -498,9 +447,10 @@ def looking(inputs: object, **others: object) -> str:
         (["turn 1", "image 1", "image 2"], {"turn 1", "image 1", "image 2", "turn 2"}),
     ],
 )
-@pytest.mark.parametrize("form", ["lines", "object"])
+@pytest.mark.parametrize("form", ["rows", "object"])
 def test_a_step_names_the_inputs_that_it_sees(form: Form, inputs: list[str], expected: set[str] | None) -> None:
-    text = looking(inputs) if form == "lines" else f'{{"reasoning": "", "steps": [{looking(inputs)}]}}'
+    step = {"subtask": "Look.", "worker": 0, "access": [], "inputs": inputs}
+    text = looking(inputs) if form == "rows" else json.dumps({"reasoning": "", "steps": [step]})
     workflow = parse(text, PARTS, form=form, repair=False).workflow
     assert workflow is not None
     assert workflow.steps[0].inputs == expected
@@ -510,15 +460,15 @@ def test_a_step_names_the_inputs_that_it_sees(form: Form, inputs: list[str], exp
 @pytest.mark.parametrize("inputs", [["image 3"], ["turn 2"], ["image 2", "image 1"], "all", [["all"]], [1], None])
 def test_inputs_are_read_exactly_only_by_their_names_and_in_order(inputs: object) -> None:
     with pytest.raises(WorkflowParseError):
-        parse(looking(inputs), PARTS, form="lines", repair=False)
+        parse(looking(inputs), PARTS, form="rows", repair=False)
 
 
 def test_inputs_have_no_place_in_other_spaces_and_in_lists() -> None:
     with pytest.raises(WorkflowParseError, match="there are no inputs to choose from"):
-        parse(looking(["all"]), TEAM, form="lines", repair=False)
+        parse(looking(["all"]), TEAM, form="rows", repair=False)
     with pytest.raises(WorkflowParseError, match="a list of these names: none"):
-        parse(looking(["image 1"]), TEAM, form="lines", repair=False)
-    plan = parse(looking(["image 1"]), TEAM, form="lines", repair=True)
+        parse(looking(["image 1"]), TEAM, form="rows", repair=False)
+    plan = parse(looking(["image 1"]), TEAM, form="rows", repair=True)
     assert plan.workflow == Workflow(steps=(Step(subtask="Look.", worker="coder"),))
     assert plan.repairs == ("step 1: inputs ['image 1'] were read as ['all']",)
     assert plan.workflow is not None
@@ -538,7 +488,7 @@ def test_inputs_have_no_place_in_other_spaces_and_in_lists() -> None:
     ],
 )
 def test_inputs_that_are_not_known_become_all_of_them(inputs: object, expected: set[str] | None) -> None:
-    plan = parse(looking(inputs), PARTS, form="lines", repair=True)
+    plan = parse(looking(inputs), PARTS, form="rows", repair=True)
     assert plan.workflow is not None
     assert plan.workflow.steps[0].inputs == expected
     (repair,) = plan.repairs
@@ -546,10 +496,10 @@ def test_inputs_that_are_not_known_become_all_of_them(inputs: object, expected: 
 
 
 def test_a_step_without_inputs_sees_all_of_them() -> None:
-    text = '{"subtask": "Look.", "worker": 0, "access": []}'
+    text = '[0, "Look.", []]'
     with pytest.raises(WorkflowParseError, match="not spelled exactly"):
-        parse(text, PARTS, form="lines", repair=False)
-    plan = parse(text, PARTS, form="lines", repair=True)
+        parse(text, PARTS, form="rows", repair=False)
+    plan = parse(text, PARTS, form="rows", repair=True)
     assert plan.workflow is not None
     assert plan.workflow.steps[0].inputs is None
     assert plan.repairs == ("step 1: inputs None were read as ['all']",)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.runs import SOON, Gated, forever, lines, plan, rows, workflow
+from core.runs import SOON, Gated, forever, plan, rows, workflow
 from rl_conductor.calls.context import RunContext
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ContextLengthError, ModelError
@@ -30,7 +30,6 @@ from rl_conductor.workflow.workflow import PlanSpace, Step
 SPACE = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"))
 CARDS = (Card(name="a"), Card(name="b"))
 TWO = plan((0, "x", []), (1, "y", ["all"]))
-AS_LINES = "".join(lines((0, "x", []), (1, "y", ["all"])))
 AS_ROWS = "".join(rows((0, "x", []), (1, "y", ["all"])))
 AS_OBJECT = '{"reasoning": "r", "steps": [{"subtask": "x", "worker": 0, "access": []}]}'
 NOTHING = Capabilities()
@@ -56,7 +55,7 @@ async def plan_with(planner: Planner, **options: Any) -> tuple[PlanRecord, list[
         (Capabilities(grammar=True), None, "rows", Grammar),
         (NOTHING, None, "lists", None),
         (Capabilities(json_schema=True), None, "object", JsonFormat),
-        (ALL, "lines", "lines", Grammar),
+        (ALL, "lists", "lists", Grammar),
         (ALL, "object", "object", JsonFormat),
         (Capabilities(grammar=True), "object", "object", None),
         (Capabilities(json_schema=True), "lists", "lists", None),
@@ -113,9 +112,7 @@ def test_lengths_are_left_to_the_check_where_an_engine_counts_slowly() -> None:
     assert Planner(model=ScriptedModel("")).response_format(SPACE) == constraint(SPACE, "rows")
 
 
-@pytest.mark.parametrize(
-    ("form", "text"), [("lists", TWO), ("rows", AS_ROWS), ("lines", AS_LINES), ("object", AS_OBJECT)]
-)
+@pytest.mark.parametrize(("form", "text"), [("lists", TWO), ("rows", AS_ROWS), ("object", AS_OBJECT)])
 async def test_a_plan_is_recorded_as_written_and_as_read(form: Form, text: str) -> None:
     model = ScriptedModel([text])
 
@@ -295,7 +292,7 @@ async def test_else_it_is_shortened_and_the_step_that_combines_stays_the_last(th
     assert len(record.calls) == len(model.requests) == 1 + len(then)
 
 
-@pytest.mark.parametrize("form", ["rows", "lines", "object"])
+@pytest.mark.parametrize("form", ["rows", "object"])
 async def test_a_plan_that_is_cut_off_before_its_last_step_is_rejected(form: Form) -> None:
     space = SPACE.model_copy(update={"max_steps": 6})
     flow = workflow(*((name, f"do {number}", []) for number, name in enumerate("abab")))
@@ -312,6 +309,16 @@ async def test_a_plan_that_is_cut_off_before_its_last_step_is_rejected(form: For
 
     assert record.workflow == flow
     assert "cut off at 1024 tokens" in model.requests[1].messages[-1].text
+
+
+async def test_steps_as_separate_objects_that_are_cut_off_are_rejected() -> None:
+    first = Message.assistant('{"subtask": "x", "worker": 0, "access": []}')
+    cut = Completion(message=first, finish_reason="length", model="m", usage=Usage(calls=1))
+
+    record, _ = await plan_with(Planner(model=ScriptedModel([cut, AS_ROWS])))
+
+    assert record.text == AS_ROWS
+    assert "cut off at 1024 tokens" in record.errors[0]
 
 
 async def test_a_model_that_goes_on_after_its_plan_has_written_one() -> None:
@@ -338,25 +345,6 @@ def steps_of(items: list[PlanItem]) -> list[Step]:
     steps = [item for item in items if isinstance(item, ReadyStep)]
     assert [item.index for item in steps] == list(range(len(steps)))
     return [item.step for item in steps]
-
-
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        (lines((0, "x", []), (1, "y", ["all"])), [Step(subtask="x", worker="a")]),
-        (
-            ["Think.\n", *lines((0, "x", []), (1, "y", []), (1, "z", []))],
-            [Step(subtask="x", worker="a"), Step(subtask="y", worker="b")],
-        ),
-        (lines((0, "x", [])), []),
-        ([*lines((0, "x", [])), "\n"], []),
-    ],
-)
-async def test_each_step_is_yielded_once_the_next_one_begins(pieces: list[str], expected: list[Step]) -> None:
-    items = await stream_of(Planner(model=ScriptedModel([pieces]), form="lines", samples=1))
-
-    assert steps_of(items) == expected
-    assert isinstance(items[-1], PlanRecord)
 
 
 @pytest.mark.parametrize(
@@ -430,14 +418,14 @@ async def test_the_number_of_times_an_unfinished_plan_is_parsed_is_bounded() -> 
 
 async def test_a_step_that_may_not_run_is_not_yielded() -> None:
     space = SPACE.model_copy(update={"allowed": frozenset("b")})
-    model = ScriptedModel([lines((0, "x", []), (1, "y", []))])
+    model = ScriptedModel([rows((0, "x", []), (1, "y", []))])
 
-    assert steps_of(await stream_of(Planner(model=model, form="lines", samples=1), space)) == []
+    assert steps_of(await stream_of(Planner(model=model, samples=1), space)) == []
 
 
 async def test_a_rejected_sample_takes_back_its_steps() -> None:
-    rejected = [*lines((0, "x", []), (1, "y", [])), "garbage"]
-    items = await stream_of(Planner(model=ScriptedModel([rejected, AS_LINES]), form="lines", repair=False))
+    rejected = [*rows((0, "x", []), (1, "y", [])), "garbage"]
+    items = await stream_of(Planner(model=ScriptedModel([rejected, AS_ROWS]), repair=False))
 
     assert [type(item) for item in items] == [ReadyStep, PlanRejected, ReadyStep, PlanRecord]
 

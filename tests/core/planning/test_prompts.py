@@ -63,7 +63,7 @@ from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 from rl_conductor_training.workers.small import STRENGTHS
 
-FORMS: tuple[Form, ...] = ("lists", "rows", "lines", "object")
+FORMS: tuple[Form, ...] = ("lists", "rows", "object")
 CARDS = (
     Card(name="secret-name", strengths="sums", accuracy={"math": 0.5}, latency=1.25),
     Card(name="other", price=Price(input=Decimal("1.50"), output=Decimal(6))),
@@ -258,7 +258,6 @@ def test_what_the_review_says_accepts_does_accept(form: Form) -> None:
     written = {
         "lists": "model_id = []\nsubtasks = []\naccess_list = []",
         "rows": "[]",
-        "lines": '{"accept": true}',
         "object": '{"reasoning": "", "steps": []}',
     }
 

@@ -7,7 +7,7 @@ import pytest
 from opentelemetry import trace as opentelemetry_trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from core.runs import ACCEPT, SOON, Gated, Paced, busy, down, forever, lines, plan, pool_of, reply, worker
+from core.runs import ACCEPT, SOON, Gated, Paced, busy, down, forever, plan, pool_of, reply, rows, worker
 from rl_conductor import Conductor, Limits, Message, RunError, ScriptedModel, Worker
 from rl_conductor.errors import ModelError
 from rl_conductor.models import Capabilities
@@ -225,24 +225,24 @@ def ahead_of(second: tuple[int, str, list[object]], until: asyncio.Event) -> Pac
     """A planner whose first step is under way before it writes its second."""
 
     async def pause(said: str) -> None:
-        if said.count("{") == 2:
+        if said.count("\n[") == 1:
             await asyncio.wait_for(until.wait(), SOON)
 
-    return Paced([list("".join(lines((0, "Draft it.", []), second)))], pause, name="planner")
+    return Paced([list("".join(rows((0, "Draft it.", []), second)))], pause, name="planner")
 
 
 async def test_a_step_begun_ahead_of_its_plan_gets_its_access_list_and_links_with_the_plan(recorded: Recorded) -> None:
     second = asyncio.Event()
-    steps = lines((0, "Draft it.", []), (1, "Check it.", ["all"]), (0, "Say it.", ["all"]))
+    steps = rows((0, "Draft it.", []), (1, "Check it.", ["all"]), (0, "Say it.", ["all"]))
 
     async def pause(text: str) -> None:
-        if text.count("{") == 3:
+        if text.count("\n[") == 2:
             await asyncio.wait_for(second.wait(), SOON)
 
     async def work(_: object) -> None:
         second.set()
 
-    planner = Planner(model=Paced([list("".join(steps))], pause, name="planner"), form="lines")
+    planner = Planner(model=Paced([list("".join(steps))], pause, name="planner"), form="rows")
     await conductor(planner, a="from a", b=Gated("from b", work, name="b")).run("Say something.")
 
     span = recorded.span("invoke_agent b")
@@ -253,8 +253,8 @@ async def test_a_step_begun_ahead_of_its_plan_gets_its_access_list_and_links_wit
 async def test_a_step_begun_ahead_of_a_plan_that_was_thrown_away_ends_as_cancelled(recorded: Recorded) -> None:
     a = Gated("from a", forever, name="a")
     planner = ahead_of((9, "no such worker", ["all"]), a.asked)
-    planner._replies.append("".join(lines((1, "Draft it.", []), (1, "Say it.", ["all"]))))
-    await conductor(Planner(model=planner, form="lines", repair=False), a=a, b="from b").run("Say something.")
+    planner._replies.append("".join(rows((1, "Draft it.", []), (1, "Say it.", ["all"]))))
+    await conductor(Planner(model=planner, form="rows", repair=False), a=a, b="from b").run("Say something.")
     assert recorded.said("invoke_agent a")["error.type"] == recorded.said("chat a")["error.type"] == "cancelled"
     assert recorded.tree()[1:] == [
         "  plan house",
@@ -272,7 +272,7 @@ async def test_a_step_begun_ahead_of_a_plan_that_was_thrown_away_ends_as_cancell
 async def test_a_step_begun_ahead_that_the_plan_has_no_use_for_ends_as_cancelled(recorded: Recorded) -> None:
     a = Gated("from a", forever, name="a")
     planner = ahead_of((1, "Say it.", []), a.asked)
-    await conductor(Planner(model=planner, form="lines"), a=a, b="from b").run("Say something.")
+    await conductor(Planner(model=planner, form="rows"), a=a, b="from b").run("Say something.")
     assert recorded.said("invoke_agent a")["error.type"] == recorded.said("chat a")["error.type"] == "cancelled"
     assert "error.type" not in recorded.said("invoke_agent b")
 

@@ -64,7 +64,7 @@ class TestChatConductor(ChatModelIntegrationTests):
         brief = Sampling(max_tokens=96, temperature=0.3, seed=1)
         return {
             "workers": self.pool,
-            "planner": Planner(model=self.pool["writer"].model, form="lines", examples=1, sampling=brief),
+            "planner": Planner(model=self.pool["writer"].model, form="rows", examples=1, sampling=brief),
             "policy": Policy(final="coder"),
             "limits": Limits(steps=2),
             "temperature": 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.runs import ACCEPT, down, evidence_of, plan, pool_of
+from core.runs import ACCEPT, down, evidence_of, plan, pool_of, rows
 from rl_conductor import Conductor, Limits, ScriptedModel, WorkerPool
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.grammar import constraint
@@ -21,7 +21,7 @@ from train_scored_plans import FAILED, INVALID, RIGHT, WRONG, scored_plan
 SCORER = RolloutScorer(exact, retries=0)
 SAMPLE = Sample(id="1", question="What is the capital of France?", answer="Paris")
 TWO = plan((0, "look it up", []), (1, "answer", ["all"]))
-LINES = '{"subtask": "look it up", "worker": 0, "access": []}\n{"subtask": "answer", "worker": 1, "access": [0]}'
+ROWS = "".join(rows((0, "look it up", []), (1, "answer", [0])))
 KEPT = ScoredPlan(text="an empty plan", accepts=True, score=1.0)
 
 
@@ -40,7 +40,7 @@ async def judged(
 
 @pytest.mark.parametrize(
     ("form", "access", "text", "accept"),
-    [("lists", "binary", TWO, ACCEPT), ("lines", "positional", LINES, 'Good.\n{"accept": true}')],
+    [("lists", "binary", TWO, ACCEPT), ("rows", "positional", ROWS, "Good.\n[]")],
 )
 async def test_the_prompt_and_the_grammar_are_those_of_serving(form: Form, access: str, text: str, accept: str) -> None:
     pool = pool_of(ada=["Paris"] * 2, bob=["<think>hm</think>Rome"] * 2)

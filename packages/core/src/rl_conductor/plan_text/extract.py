@@ -49,12 +49,12 @@ Layout = Literal["bracketed lists", "lists", "objects", "rows"]
 READING_ORDERS: dict[Form, tuple[Layout, ...]] = {
     "lists": ("bracketed lists", "objects", "lists", "rows"),
     "rows": ("rows", "objects", "bracketed lists", "lists"),
-    "lines": ("objects", "bracketed lists", "lists", "rows"),
     "object": ("objects", "bracketed lists", "lists", "rows"),
 }
 """The layouts to look for in a reply, by the requested form."""
 
 COMPLETED_ACCESS = "a step without an access list was taken to read every earlier step"
+SEPARATE_STEPS = "the steps were separate objects"
 
 
 class ExtractedPlan(NamedTuple):
@@ -236,18 +236,20 @@ def _missing(columns: list[_Column]) -> str:
 def _steps(text: str) -> ExtractedPlan | None:
     """Builds a plan from the last object with steps, or else from all objects that are steps."""
     objects = list(_objects(text))
-    plans = [plan for plan in objects if plan.form == "object"]
+    plans = [plan for plan, is_whole in objects if is_whole]
     if plans:
         repairs = [f"of {len(plans)} plans the last was taken"] if len(plans) > 1 else []
         return plans[-1]._replace(repairs=[*plans[-1].repairs, *repairs])
     if not objects:
         return None
-    steps = [step for plan in objects for step in plan.steps]
-    return objects[0]._replace(steps=steps, repairs=[note for plan in objects for note in plan.repairs])
+    separate = [plan for plan, _ in objects]
+    steps = [step for plan in separate for step in plan.steps]
+    repairs = [note for plan in separate for note in plan.repairs]
+    return separate[0]._replace(steps=steps, repairs=[*([SEPARATE_STEPS] if steps else []), *repairs])
 
 
-def _objects(text: str) -> Iterator[ExtractedPlan]:
-    """Yields every object that is a step, contains steps or accepts the previous answer."""
+def _objects(text: str) -> Iterator[tuple[ExtractedPlan, bool]]:
+    """Yields every object that is a step, contains steps or accepts the previous answer, and whether it is a plan."""
     reader = LenientReader(text, [])
     for opening in OBJECT.finditer(text):
         if opening.start() < reader.at:
@@ -261,12 +263,12 @@ def _objects(text: str) -> Iterator[ExtractedPlan]:
         names = (SUBTASK, WORKER, ACCESS, INPUTS)
         steps = [RawStep(*(_cell(step, name) for name in names)) for step in raw_steps]
         if raw_steps == [data]:
-            yield ExtractedPlan("lines", before, steps, repairs)
+            yield ExtractedPlan("object", before, steps, repairs), False
         elif steps or NO_STEPS.search(text, opening.start(), reader.at):
             reasoning = "\n".join(part for part in (before, str(data.get("reasoning") or "")) if part)
-            yield ExtractedPlan("object", reasoning, steps, repairs)
+            yield ExtractedPlan("object", reasoning, steps, repairs), True
         elif isinstance(data, dict) and data.get("accept") is True:
-            yield ExtractedPlan("lines", before, [], repairs)
+            yield ExtractedPlan("object", before, [], repairs), False
 
 
 def _find_steps(data: Any) -> Iterator[dict[str, Any]]:

@@ -1,16 +1,15 @@
-"""The four forms of plan text, and the canonical rendering of a workflow in each.
+"""The three forms of plan text, and the canonical rendering of a workflow in each.
 
     lists    reasoning, then the paper's three lists, one line each
     rows     reasoning, then one JSON array per line for each step, [worker, "subtask", access]: steps can start early
-    lines    the same with one JSON object per line for each step
     object   one JSON object, for vendors that support a JSON schema
 
 A worker is written as its position in the roster. Access is `[]` or `["all"]` in a binary space, and a list of earlier
 positions in a positional one. In a later round `"all"` includes the earlier rounds; positional access writes
 `"before"` for them. An empty plan accepts the answer of the previous round.
 
-If the user's input has several parts (`PlanSpace.inputs`), each step of `rows`, `lines` and `object` also lists
-those that it sees, or `["all"]`. In `lists`, every step sees everything.
+If the user's input has several parts (`PlanSpace.inputs`), each step of `rows` and `object` also lists those that
+it sees, or `["all"]`. In `lists`, every step sees everything.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
-Form = Literal["lists", "rows", "lines", "object"]
+Form = Literal["lists", "rows", "object"]
 
 LABELS = ("model_id", "subtasks", "access_list")
-ACCEPT: dict[Form, str] = {"rows": "[]", "lines": '{"accept": true}'}
-"""The plan that accepts the answer of the previous round, in the forms with one step per line."""
+ACCEPT = "[]"
+"""The plan in `rows` that accepts the answer of the previous round."""
 ALL = "all"
 BEFORE = "before"
 
@@ -64,9 +63,8 @@ def render(workflow: Workflow | None, space: PlanSpace, form: Form = "lists", *,
     if form == "object":
         return dumps({"reasoning": reasoning, "steps": rows})
     lead = f"{reasoning}\n" if reasoning else ""
-    if form in ACCEPT:
-        lines = [dumps(row if form == "lines" else as_row(row)) for row in rows]
-        return lead + ("\n".join(lines) or ACCEPT[form])
+    if form == "rows":
+        return lead + ("\n".join([dumps(as_row(row)) for row in rows]) or ACCEPT)
     columns = zip(LABELS, ("worker", "subtask", "access"), strict=True)
     return lead + "\n".join([f"{label} = {dumps([row[key] for row in rows])}" for label, key in columns])
 

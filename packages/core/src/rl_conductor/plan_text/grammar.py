@@ -4,9 +4,9 @@ With it, a model can't generate a forbidden worker, too many steps, a forward re
 is a finite automaton over the steps: a state contains everything that the rest of the plan depends on, and each rule
 is one state.
 
-Flow rules are tracked in bit masks called `closed`: bit `r` is set when reader `r` must not see a reply. In `lines`
-and `rows`, where each worker is written next to its access list, a reader is a kind of worker; in `lists`, where all
-workers are written before the first access list, a reader is a later step.
+Flow rules are tracked in bit masks called `closed`: bit `r` is set when reader `r` must not see a reply. In `rows`,
+where each worker is written next to its access list, a reader is a kind of worker; in `lists`, where all workers are
+written before the first access list, a reader is a later step.
 """
 
 from __future__ import annotations
@@ -143,13 +143,10 @@ class _Writer:
         self.rules = GrammarRules()
         self._rule_names: dict[tuple[object, ...], str | None] = {}
         self._states = 0
-        self._is_row = False
-        """Whether each line is an array, as in `rows`, instead of an object."""
 
     def write(self, form: Form, reasoning_chars: int, counted: bool) -> str:
         """Writes the grammar in GBNF."""
-        self._is_row = form == "rows"
-        start = self._start() if form == "lists" else self._line(0, ())
+        start = self._start() if form == "lists" else self._row(0, ())
         opening = f"{quote_literal(f'{LABELS[0]} = [')} " if form == "lists" else ""
         plans = [opening + start] if start else []
         if self.space.may_accept:
@@ -159,7 +156,7 @@ class _Writer:
         strings = string_rules(self.space.subtask_chars if counted else None)
         first = {"root": "plan", "plan": " | ".join(plans), **strings}
         if reasoning_chars:
-            reasoning = line_rule(reasoning_chars if counted else None, not_first="[" if self._is_row else "")
+            reasoning = line_rule(reasoning_chars if counted else None, not_first="[" if form == "rows" else "")
             first |= {"root": "reasoning? plan", "reasoning": reasoning}
         return self.rules.text(first)
 
@@ -255,40 +252,38 @@ class _Writer:
             elif read.reads_all or not self.space.last_reads_all:
                 yield read.text, '"]"'
 
-    # -------------------------------------------------------------------------------- the forms `lines` and `rows`
+    # -------------------------------------------------------------------------------- the form `rows`
 
-    def _line(self, index: int, past: tuple[int, ...]) -> str | None:
-        """Adds the rule for the lines from step `index` on."""
-        if (key := ("line", index, past)) not in self._rule_names:
+    def _row(self, index: int, past: tuple[int, ...]) -> str | None:
+        """Adds the rule for the rows from step `index` on."""
+        if (key := ("row", index, past)) not in self._rule_names:
             self._count()
-            tail = self.rules.add(self._line_ends(index, past))
-            opening = '"["' if self._is_row else '"{\\"subtask\\": " string ", \\"worker\\": "'
-            self._rule_names[key] = tail and self.rules.add([f"{opening} {tail}"])
+            tail = self.rules.add(self._row_ends(index, past))
+            self._rule_names[key] = tail and self.rules.add([f'"[" {tail}'])
         return self._rule_names[key]
 
-    def _line_ends(self, index: int, past: tuple[int, ...]) -> Iterator[str]:
+    def _row_ends(self, index: int, past: tuple[int, ...]) -> Iterator[str]:
         for number, kind in enumerate(self.kinds):
             inner = tuple(i for i in kind.ids if i not in kind.last_ids)
             for ids, may_end in ((inner, False), (kind.last_ids, True)):
                 reads = self._reads(index, past, reader=number, own=kind.closed, recalled=self.closed_to_recall)
                 access = self.rules.add_grouped(
-                    (read.text, self._after_line(index, past, read, may_end)) for read in reads
+                    (read.text, self._after_row(index, past, read, may_end)) for read in reads
                 )
                 if ids and access:
-                    label = '", " string ", "' if self._is_row else '", \\"access\\": "'
-                    yield f"{self._ids(ids)} {label} {access}"
+                    yield f'{self._ids(ids)} ", " string ", " {access}'
 
-    def _after_line(self, index: int, past: tuple[int, ...], read: _Read, may_end: bool) -> str | None:
+    def _after_row(self, index: int, past: tuple[int, ...], read: _Read, may_end: bool) -> str | None:
         count = index + 1
-        more = self._line(count, self._after(past, read)) if count < self.space.max_steps else None
+        more = self._row(count, self._after(past, read)) if count < self.space.max_steps else None
         ends = may_end and count >= self.space.min_steps and (read.reads_all or not self.space.last_reads_all)
-        inputs, closing = self._inputs(), "]" if self._is_row else "}"
+        inputs = self._inputs()
         if more:
-            return f'{inputs}"{closing}" ("\\n" {more})?' if ends else f'{inputs}"{closing}\\n" {more}'
-        return f'{inputs}"{closing}"' if ends else None
+            return f'{inputs}"]" ("\\n" {more})?' if ends else f'{inputs}"]\\n" {more}'
+        return f'{inputs}"]"' if ends else None
 
     def _inputs(self) -> str:
-        """Renders the list of inputs before the end of a line: all, or any subset in the order of the space."""
+        """Renders the list of inputs before the end of a row: all, or any subset in the order of the space."""
         if not self.space.inputs:
             return ""
         rest: str | None = None
@@ -296,8 +291,7 @@ class _Writer:
         for name in reversed(self.space.inputs):
             subsets.append(quote_literal(dumps(name)) + (f' (", " {rest})?' if rest else ""))
             rest = self.rules.add(reversed(subsets))
-        label = '", ["' if self._is_row else '", \\"inputs\\": ["'
-        return f'{label} ("\\"{ALL}\\"" | {rest})? "]" '
+        return f'", [" ("\\"{ALL}\\"" | {rest})? "]" '
 
     # ---------------------------------------------------------------------------------------- all forms
 

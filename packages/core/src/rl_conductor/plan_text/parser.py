@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,13 +22,8 @@ from rl_conductor.plan_text.repair import repair_steps
 from rl_conductor.plan_text.shorten import shorten_plan
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 
-STEP_EXAMPLES: dict[Form, str] = {
-    "rows": '[0, "...", []]',
-    "lines": '{"subtask": "...", "worker": 0, "access": []}',
-    "object": '{"subtask": "...", "worker": 0, "access": []}',
-}
-OPENING: dict[Form, str] = {"rows": "[", "lines": "{"}
-"""The first character of a step, in the forms with one step per line."""
+ROW_EXAMPLE = '[0, "...", []]'
+OBJECT_EXAMPLE = '{"subtask": "...", "worker": 0, "access": []}'
 MAX_CHARS = 200_000
 """Maximum length of the text."""
 MAX_PARSED_STEPS = 40
@@ -75,7 +69,8 @@ def completed_steps(text: str, space: PlanSpace, form: Form, *, thinks_first: bo
     steps: tuple[Step, ...] = ()
     try:
         for raw in _started_steps(text, form, thinks_first=thinks_first)[:-1][: space.max_steps]:
-            workflow = _workflow((*steps, _step(_raw_step(raw, form), len(steps), space)))
+            raw_step = _row_step(raw) if form == "rows" else _object_step(raw)
+            workflow = _workflow((*steps, _step(raw_step, len(steps), space)))
             if space.step_violations(workflow):
                 break
             steps = workflow.steps
@@ -95,7 +90,7 @@ def _started_steps(text: str, form: Form, *, thinks_first: bool) -> list[Any]:
             return []
         steps = data.get("steps") if isinstance(data, dict) else None
         return steps if isinstance(steps, list) else []
-    lines = _split_lines(_after_thinking(text, form, thinks_first=thinks_first), form)[1]
+    lines = _split_rows(_after_thinking(text, thinks_first=thinks_first))[1]
     steps = []
     for line in lines:
         step = None
@@ -104,14 +99,14 @@ def _started_steps(text: str, form: Form, *, thinks_first: bool) -> list[Any]:
         steps.append(step)
         if dumps(step) != line:
             break
-    return steps if lines and lines[-1].startswith(OPENING[form]) else steps[: len(lines) - 1]
+    return steps if lines and lines[-1].startswith("[") else steps[: len(lines) - 1]
 
 
-def _after_thinking(text: str, form: Form, *, thinks_first: bool) -> str:
-    """Returns the text after the last thinking block; empty inside of one. Tags in the line of a step are its text."""
+def _after_thinking(text: str, *, thinks_first: bool) -> str:
+    """Returns the text after the last thinking block; empty inside of one. Tags in a row are its text."""
     end = None if thinks_first else 0
     for tag in THOUGHT.finditer(text):
-        if not text.startswith(OPENING[form], text.rfind("\n", 0, tag.start()) + 1):
+        if not text.startswith("[", text.rfind("\n", 0, tag.start()) + 1):
             end = tag.end() if tag[0].startswith("</") else None
     return "" if end is None else text[end:]
 
@@ -189,11 +184,11 @@ def _read_lists(text: str) -> tuple[str, str, list[RawStep]]:
     return "\n".join(lines[:-3]), "\n".join(lines[-3:]), list(map(RawStep, subtasks, workers, access))
 
 
-def _read_lines(text: str, form: Form = "lines") -> tuple[str, str, list[RawStep]]:
-    reasoning, lines = _split_lines(_encodable(text), form)
+def _read_rows(text: str) -> tuple[str, str, list[RawStep]]:
+    reasoning, lines = _split_rows(_encodable(text))
     if not lines:
-        raise WorkflowParseError(f"no step was written: write one line for each, as in {STEP_EXAMPLES[form]}")
-    steps = [] if lines == [ACCEPT[form]] else [_raw_step(_json(line), form) for line in lines]
+        raise WorkflowParseError(f"no step was written: write one line for each, as in {ROW_EXAMPLE}")
+    steps = [] if lines == [ACCEPT] else [_row_step(_json(line)) for line in lines]
     return reasoning, "\n".join(lines), steps
 
 
@@ -201,31 +196,34 @@ def _read_object(text: str) -> tuple[str, str, list[RawStep]]:
     data = _json(_encodable(text))
     if not isinstance(data, dict) or not isinstance(data.get("steps"), list):
         raise WorkflowParseError('the plan must be a JSON object: {"reasoning": "...", "steps": [...]}')
-    return str(data.get("reasoning")), _sorted(data), [_raw_step(step, "object") for step in data["steps"]]
+    return str(data.get("reasoning")), _sorted(data), [_object_step(step) for step in data["steps"]]
 
 
 READERS: dict[Form, Callable[[str], tuple[str, str, list[RawStep]]]] = {
     "lists": _read_lists,
-    "rows": partial(_read_lines, form="rows"),
-    "lines": _read_lines,
+    "rows": _read_rows,
     "object": _read_object,
 }
 """For each form, a function that splits text into reasoning, plan text and raw steps."""
 
 
-def _split_lines(text: str, form: Form) -> tuple[str, list[str]]:
-    """Splits `text` at the first line that opens a step."""
+def _split_rows(text: str) -> tuple[str, list[str]]:
+    """Splits `text` at the first line that opens a row."""
     lines = text.split("\n")
-    start = next((number for number, line in enumerate(lines) if line.startswith(OPENING[form])), len(lines))
+    start = next((number for number, line in enumerate(lines) if line.startswith("[")), len(lines))
     return "\n".join(lines[:start]), lines[start:]
 
 
-def _raw_step(data: Any, form: Form) -> RawStep:
-    if form == "rows" and isinstance(data, list) and len(data) in (3, 4):
-        worker, subtask, *reads = data
-        return RawStep(subtask, worker, *reads)
-    if form == "rows" or not isinstance(data, dict) or data.keys() - {"inputs"} != {"subtask", "worker", "access"}:
-        raise WorkflowParseError(f"a step must be written {STEP_EXAMPLES[form]}")
+def _row_step(data: Any) -> RawStep:
+    if not isinstance(data, list) or len(data) not in (3, 4):
+        raise WorkflowParseError(f"a step must be written {ROW_EXAMPLE}")
+    worker, subtask, *reads = data
+    return RawStep(subtask, worker, *reads)
+
+
+def _object_step(data: Any) -> RawStep:
+    if not isinstance(data, dict) or data.keys() - {"inputs"} != {"subtask", "worker", "access"}:
+        raise WorkflowParseError(f"a step must be written {OBJECT_EXAMPLE}")
     return RawStep(**data)
 
 

@@ -39,8 +39,6 @@ FORMS = {
     "model_id = [...]\nsubtasks = [...]\naccess_list = [...]",
     "rows": "First think in one short line. Then write one line for each step, as a JSON array of the model's number, "
     'the subtask and the access list:\n[0, "...", []]',
-    "lines": "First think in one short line. Then write one line for each step, as JSON:\n"
-    '{"subtask": "...", "worker": 0, "access": []}',
     "object": "Write one JSON object: reasoning (one short sentence) and steps, each with subtask, worker (the model's "
     "number) and access.",
 }
@@ -48,8 +46,6 @@ FORMS = {
 FORMS_WITH_INPUTS = FORMS | {
     "rows": "First think in one short line. Then write one line for each step, as a JSON array of the model's number, "
     'the subtask, the access list and the inputs:\n[0, "...", [], ["all"]]',
-    "lines": "First think in one short line. Then write one line for each step, as JSON:\n"
-    '{"subtask": "...", "worker": 0, "access": [], "inputs": ["all"]}',
     "object": "Write one JSON object: reasoning (one short sentence) and steps, each with subtask, worker (the model's "
     "number), access and inputs.",
 }

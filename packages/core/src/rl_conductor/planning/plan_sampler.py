@@ -16,6 +16,7 @@ from rl_conductor.errors import (
     WorkflowError,
     WorkflowParseError,
 )
+from rl_conductor.plan_text.extract import SEPARATE_STEPS
 from rl_conductor.plan_text.forms import Plan
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import parse
@@ -140,4 +141,4 @@ class PlanSampler:
 
 def _may_be_truncated(plan: Plan) -> bool:
     """Returns whether a text that reached the token limit may have ended before the last step of its plan."""
-    return plan.form in ("rows", "lines") or not {CLOSED, UNENDED}.isdisjoint(plan.repairs)
+    return plan.form == "rows" or not {CLOSED, UNENDED, SEPARATE_STEPS}.isdisjoint(plan.repairs)

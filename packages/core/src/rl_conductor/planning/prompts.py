@@ -56,7 +56,6 @@ REVIEW_STEPS = """ The replies of the steps before the last are below, between f
 ACCEPTS = {
     "lists": "accept it by writing three empty lists",
     "rows": "accept it by writing []",
-    "lines": 'accept it by writing {"accept": true}',
     "object": "accept it by writing an empty list of steps",
 }
 RECALL = ' A step with access ["all"] now also sees the earlier rounds.'

@@ -38,7 +38,7 @@ class StreamWatcher:
         if self.form == "rows":
             begins_step = "\n[" in "".join(self.pieces[-1:])[-1:] + delta
         else:
-            begins_step = self.form != "lists" and "{" in delta  # in `lists`, no step is complete before the end
+            begins_step = self.form == "object" and "{" in delta  # in `lists`, no step is complete before the end
         self.pieces.append(delta)
         if begins_step and self.parses < MAX_EARLY_PARSES:
             self.parses += 1

@@ -182,7 +182,7 @@ class PlanSpace(Value):
     """Kinds of attachments that only some of the allowed workers can read; the others see a note in their place."""
     inputs: tuple[str, ...] = ()
     """Names of the user's earlier turns and attachments that plans may give to single steps. If there are any, each
-    step of a plan in the forms `rows`, `lines` and `object` says which of them it sees."""
+    step of a plan in the forms `rows` and `object` says which of them it sees."""
     shared_inputs: frozenset[str] = frozenset()
     """Names of the other earlier turns and attachments. Every planned step sees them; a caller's own need not."""
     subtask_chars: int = Field(default=400, ge=1)

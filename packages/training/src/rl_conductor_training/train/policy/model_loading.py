@@ -153,7 +153,7 @@ def plan_grammar(space: PlanSpace, form: Form) -> str:
     """
     grammar = constraint(space, form, counted=False)
     if not isinstance(grammar, Grammar):
-        raise ConfigError("plan.form = 'object' has no grammar: write 'lists' or 'lines', or plan.grammar = false")
+        raise ConfigError("plan.form = 'object' has no grammar: write 'lists' or 'rows', or plan.grammar = false")
     return grammar.gbnf
 
 
