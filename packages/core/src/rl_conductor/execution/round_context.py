@@ -31,6 +31,8 @@ class RoundContext:
     space: PlanSpace
     request: Request
     """The caller's request: every worker sees its conversation; its other fields apply to the final step only."""
+    continued: Continuation | None = None
+    """The continuation whose prompt the request here has in the place of the caller's last user message."""
     number: int = 0
     """The number of the round, from 0."""
     previous_rounds: Sequence[Round] = ()
@@ -48,8 +50,6 @@ class RoundContext:
     """The steps that were started, by position, with the workers that run them now."""
     results: dict[int, asyncio.Future[StepResult]] = field(default_factory=dict, init=False)
     """The results of these steps, except for the last step."""
-    continued: Continuation | None = field(default=None, init=False)
-    """The continuation whose prompt the request here has in the place of the caller's last user message."""
     planned: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when the plan is complete."""
 

@@ -18,13 +18,13 @@ from rl_conductor.calls.scope import report_run
 from rl_conductor.errors import ConductorError, ConfigError, GuardrailError, PolicyError
 from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.execution.answer import list_failures, raise_if_unanswered, run_error, select_answer, to_completion
-from rl_conductor.execution.continuation import without_continuation
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import RequestGuard, answer_block, checks_answer
-from rl_conductor.execution.plan_source import UNPLANNED, PlanSource
+from rl_conductor.execution.plan_delivery import UNPLANNED, deliver_plan
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.execution.restore import resumable_rounds
 from rl_conductor.execution.round_context import Hedges, RoundContext
+from rl_conductor.execution.round_start import RoundStart, decide_start
 from rl_conductor.planning.plan_stream import read_plan
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
@@ -63,8 +63,6 @@ class Run:
     """The part of the answer that was passed on while it was generated."""
     planner_reason: str = ""
     """Why the conductor's trained planner leaves the request to its general one; empty if it doesn't."""
-    dropped: list[str] = field(default_factory=list)
-    """Why parts of an interrupted run are not reused; recorded as errors of the next plan."""
 
     def __post_init__(self) -> None:
         self.limits = self.context.limits
@@ -111,19 +109,21 @@ class Run:
         """
         return self.allowed.space(self.rounds)
 
-    def execution(self) -> Execution:
-        """Returns the current round's execution, with no step started."""
-        return Execution(
-            RoundContext(
-                run=self.context,
-                pool=self.pool,
-                space=self.space(),
-                request=without_continuation(self.request),
-                number=self.number,
-                previous_rounds=tuple(self.rounds),
-                hedges=self.hedges,
-            )
+    def execution(self, start: RoundStart) -> Execution:
+        """Returns the execution of a round with this start, in which only the reused results are there."""
+        context = RoundContext(
+            run=self.context,
+            pool=self.pool,
+            space=start.space,
+            request=start.request,
+            continued=start.continued,
+            number=self.number,
+            previous_rounds=tuple(self.rounds),
+            hedges=self.hedges,
         )
+        execution = Execution(context, abandoned_calls=start.abandoned_calls)
+        execution.restore(start.results)
+        return execution
 
     # -------------------------------------------------------------------------------- checks
 
@@ -192,10 +192,10 @@ class Run:
             self.context.budget.check_depth()
             if self.context.guardrails:
                 await self.check_input()
-            interrupted = self._interrupted_round() if self.rounds else None
+            interrupted, dropped = self._interrupted_round() if self.rounds else (None, ())
             while self.number < self.limits.rounds:
-                record = await self._run_round(workflow, interrupted)
-                workflow = interrupted = None
+                record = await self._run_round(decide_start(self, workflow, interrupted, dropped))
+                workflow, interrupted, dropped = None, None, ()
                 if not self.may_continue(record):
                     break
             interruption = None
@@ -211,22 +211,24 @@ class Run:
             self.context.budget.close()
         return raise_if_unanswered(trace, ends_run=ends_run)
 
-    def _interrupted_round(self) -> Round | None:
-        """Drops previous rounds that the policy does not allow, and returns the last of the others to resume."""
-        self.rounds, self.dropped = resumable_rounds(self.rounds, self.allowed)
-        return self.rounds.pop() if self.rounds else None
+    def _interrupted_round(self) -> tuple[Round, Sequence[str]]:
+        """Drops previous rounds that the policy does not allow, and takes the last of the others off to resume it.
+
+        The second value says why rounds were dropped.
+        """
+        self.rounds, dropped = resumable_rounds(self.rounds, self.allowed)
+        return self.rounds.pop(), dropped
 
     def locate(self, error: Exception) -> str:
         """Returns the text of `error`, with its step and worker if it comes from one."""
         text = str(error)
         return next((failure for failure in list_failures(self.rounds) if text in failure), text)
 
-    async def _run_round(self, workflow: Workflow | None, interrupted: Round | None) -> PlanRecord:
+    async def _run_round(self, start: RoundStart) -> PlanRecord:
         """Runs one round and adds it to the trace, however it ends."""
-        execution = self.execution()
+        execution = self.execution(start)
         try:
-            source = PlanSource(self, execution)
-            async with aclosing(source.stream(workflow=workflow, interrupted=interrupted)) as plan:
+            async with aclosing(deliver_plan(self, start, execution)) as plan:
                 await execution.run(plan)
         finally:
             self.streamed_text = execution.round.streamed_text
@@ -255,8 +257,9 @@ class Run:
         try:
             if self.context.guardrails:
                 await self.check_input()
-            execution = self.execution()
-            return await read_plan(PlanSource(self, execution).stream())
+            start = decide_start(self)
+            execution = self.execution(start)
+            return await read_plan(deliver_plan(self, start, execution))
         except GuardrailError as error:
             raise run_error(self.finish(str(error))) from None
         except asyncio.CancelledError:

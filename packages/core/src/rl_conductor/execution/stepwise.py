@@ -15,7 +15,8 @@ from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConductorError, ConfigError, GuardrailError, WorkflowValidationError
 from rl_conductor.execution.answer import raise_if_unanswered, run_error
 from rl_conductor.execution.executor import Execution
-from rl_conductor.execution.plan_source import PlanSource
+from rl_conductor.execution.plan_delivery import apply_plan
+from rl_conductor.execution.round_start import restorable_results, restored_start
 from rl_conductor.execution.run import Run
 from rl_conductor.trace.events import Event, Listener, WorkflowPlanned, ignore
 from rl_conductor.trace.observers import RunInfo, observe_run
@@ -34,7 +35,7 @@ class Stepwise:
         self._charged: set[int] = set()
         self._checking = PerLoop(asyncio.Lock)
         run.allowed.check_history(run.previous_rounds)
-        self.plan = PlanSource(run, run.execution()).restore_plan(plan)
+        self.plan = restored_start(run, plan).plan
         """The plan as it runs."""
         if self.plan.workflow is None:
             raise ConfigError(
@@ -147,13 +148,12 @@ class Stepwise:
             yield emit
 
     def _restore(self, results: Collection[StepResult]) -> Execution:
-        execution = self._run.execution()
-        source = PlanSource(self._run, execution)
-        source.restore_plan(self.plan)
-        source.prepare(self.plan)
-        errors = source.restore_results(self.workflow, tuple(results)).errors
+        start = restored_start(self._run, self.plan)
+        errors = restorable_results(self._run, start, tuple(results)).errors
         if errors:
             raise WorkflowValidationError(*errors)
+        execution = self._run.execution(start)
+        apply_plan(self._run, self.plan, execution.round)
         execution.restore(results)
         return execution
 
