@@ -30,10 +30,12 @@ from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
 from rl_conductor.types import FREE, Price, Request
-from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, report
+from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, pipeline, report
 from rl_conductor_training.learn import learn as run_learn
+from rl_conductor_training.learn.evaluation.validation import validate_learners
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.learn.pipeline import PILOT, _LearnRun
+from rl_conductor_training.learn.run import LearnRun
+from rl_conductor_training.learn.search.stages import PILOT
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question
 from training.learn import skills
@@ -267,12 +269,11 @@ async def test_a_cap_in_tokens_is_never_passed(tmp_path: Path) -> None:
 async def test_a_cap_that_leaves_nothing_for_the_proof_is_named_and_the_heldout_questions_stay_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def use_up(run: _LearnRun, *arguments: Any) -> Any:
+    async def use_up(run: LearnRun, *arguments: Any) -> Any:
         run.budget.total.charge(Amount(tokens=10**6 - run.budget.total.spent.tokens))
-        return await choose(run, *arguments)
+        return await validate_learners(run, *arguments)
 
-    choose = _LearnRun._choose
-    monkeypatch.setattr(_LearnRun, "_choose", use_up)
+    monkeypatch.setattr(pipeline, "validate_learners", use_up)
     with pytest.raises(
         LimitError, match=r"to ask every system a single held-out question: the tokens ran out"
     ) as caught:

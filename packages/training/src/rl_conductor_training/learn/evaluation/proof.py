@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Request
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.evaluation.comparison import (
     BASELINES,
     ORACLE,
@@ -22,28 +21,24 @@ from rl_conductor_training.learn.failures import find_unplanned
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 from rl_conductor_training.learn.learners.prompted import PromptedPlanner
 from rl_conductor_training.learn.record import Proof
+from rl_conductor_training.learn.run import LearnRun
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import describe
 from rl_conductor_training.learn.search.explore import score_table
+from rl_conductor_training.learn.search.plan import SearchPlan
 from rl_conductor_training.tasks import Sample
 
 
-async def prove(
-    runner: Runner, data: LearnData, learners: Sequence[Learner], lessons: Lessons, notes: list[str]
-) -> Proof | None:
-    """Compares the systems on the held-out questions, the baselines first.
+async def prove(run: LearnRun, learners: Sequence[Learner], lessons: Lessons, plan: SearchPlan) -> Proof:
+    """Compares the systems on the held-out questions: the baselines, the prompted planner, and the other learners.
 
-    Returns `None` if the budget did not suffice for a single question.
+    Systems that the budget ended early are left out, and noted, as are those whose planner failed.
 
-    Args:
-        runner: runs the systems within the budget.
-        data: has the held-out questions.
-        learners: the baselines and the learners that were chosen on the validation questions, fitted.
-        lessons: what they learned from.
-        notes: receives a remark for each system that the budget ended early, which is left out, and for each one
-            whose planner failed.
+    Raises:
+        LimitError: the caps did not suffice for a single question.
     """
-    samples = data.heldout.task.samples
+    run.begin("evaluating on held-out questions", 1.0)
+    runner, samples = run.runner, run.data.heldout.task.samples
     baselines = [learner for learner in learners if learner.name in BASELINES]
     others = [learner for learner in learners if learner.name not in BASELINES]
     ordered = [*baselines, PromptedPlanner(runner.conductor), *others]
@@ -53,19 +48,19 @@ async def prove(
     await runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
     oracle = _oracle(score_table(runner, samples), workflows)
     systems.append(SystemRows(ORACLE, "the cheapest right workflow", oracle, sees_answers=True))
-    systems = _drop_incomplete(systems, len(samples), notes)
+    systems = _drop_incomplete(systems, len(samples), run.notes)
     ids = common_samples(systems, [sample.id for sample in samples])
     if not ids:
-        return None
+        raise run.caps_too_low("to ask every system a single held-out question", plan.thorough)
     if len(ids) < len(samples):
-        notes.append(f"a cap ended the evaluation early: it covers {len(ids)} of {len(samples)} held-out questions")
-    groups = [data.groups[name] for name in ids]
-    notes.extend(_describe_unplanned(systems, ids))
+        run.notes.append(f"a cap ended the evaluation early: it covers {len(ids)} of {len(samples)} held-out questions")
+    groups = [run.data.groups[name] for name in ids]
+    run.notes.extend(_describe_unplanned(systems, ids))
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
     comparisons = tuple(compare(systems, ids, groups))
     recommended, reason = recommend(summaries, comparisons)
     return Proof(
-        opening=data.heldout.record_opening(),
+        opening=run.data.heldout.record_opening(),
         questions=len(ids),
         systems=summaries,
         comparisons=comparisons,

@@ -1,47 +1,98 @@
-"""Compares the learners on the validation questions, so that only the promising ones are proved."""
+"""Runs workflows and learners on the validation questions, so that only the promising learners are proved."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
+from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.evaluation.comparison import BASELINES
 from rl_conductor_training.learn.evaluation.proof import run_learner
 from rl_conductor_training.learn.experience import ExperienceRow, cost_order
-from rl_conductor_training.learn.learners.base import Learner
+from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
 from rl_conductor_training.learn.record import ValidationResult
-from rl_conductor_training.learn.runner import Runner
+from rl_conductor_training.learn.run import LearnRun
+from rl_conductor_training.learn.search.explore import score_table
+from rl_conductor_training.learn.search.plan import SearchPlan
 from rl_conductor_training.tasks import Sample
 
 
-async def validate_learners(
-    runner: Runner, learners: Sequence[Learner], samples: Sequence[Sample], *, tries_planners: bool
-) -> list[ValidationResult]:
-    """Runs each learner on the questions, and chooses the baselines and the best of the others.
+async def validate_workflows(
+    run: LearnRun, singles: Sequence[Workflow], portfolio: Sequence[Workflow], plan: SearchPlan
+) -> tuple[Lessons, bool]:
+    """Runs single workers and the selected workflows on the validation questions.
 
-    A learner that answers fewer questions than the best baseline is not chosen, since it can't be recommended. One that
-    the budget ended early has no result.
+    Returns the scores on the training and validation questions on which all of them ran, and whether these are all.
 
-    Args:
-        runner: runs the learners within the budget.
-        learners: fitted on training questions.
-        samples: the validation questions.
-        tries_planners: whether learners that call a planner are run at all.
+    Raises:
+        LimitError: the caps did not even suffice to compare the single workers.
     """
+    run.begin("validating", plan.validating)
+    workflows = list(dict.fromkeys([*singles, *portfolio]))
+    samples = [*run.questions[: plan.rounds[-1].questions], *run.data.validation.samples]
+    await run.runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
+    is_complete = not run.runner.is_exhausted
+    if not is_complete:
+        run.note_cap("validation", "only questions on which all workflows ran are used")
+    table = score_table(run.runner, samples)
+    complete = [sample for sample in samples if all((workflow, sample.id) in table.rows for workflow in workflows)]
+    if not complete:
+        raise run.caps_too_low("to compare the workers on a single question", plan.thorough)
+    return Lessons(score_table(run.runner, complete, with_production=True), portfolio, singles), is_complete
+
+
+async def validate_learners(
+    run: LearnRun, lessons: Lessons, plan: SearchPlan
+) -> tuple[list[ValidationResult], list[Learner]]:
+    """Compares the learners on the validation questions, and returns those that are worth a proof.
+
+    These are the baselines and the best of the others, unless it answers fewer questions than the best baseline, since
+    it can't be recommended then. A learner that the budget ended early has no result.
+    """
+    samples, ids = lessons.table.samples, {sample.id for sample in run.data.validation.samples}
+    training = [sample for sample in samples if sample.id not in ids]
+    table = score_table(run.runner, training or samples, with_production=True)
+    for learner in run.learners:
+        learner.fit(replace(lessons, table=table))
+    if not (validation := [sample for sample in samples if sample.id in ids]):
+        return [], baselines(run)
+    if plan.tries_planners:
+        await _search(run, training or samples, validation, plan.searching)
+    run.begin("comparing the learners", plan.choosing)
     rows: dict[str, Mapping[str, ExperienceRow]] = {}
-    for learner in learners:
-        if tries_planners or learner.apply(runner.conductor).config.selector is not None:
-            results = await run_learner(runner, learner, samples)
-            if len(results) == len(samples):
-                rows[learner.name] = results
+    for learner in run.learners:
+        if plan.tries_planners or learner.apply(run.runner.conductor).config.selector is not None:
+            learner_rows = await run_learner(run.runner, learner, validation)
+            if len(learner_rows) == len(validation):
+                rows[learner.name] = learner_rows
+    if run.runner.is_exhausted:
+        run.note_cap("validation", "learners without a result are not evaluated on the held-out questions")
+    names = {*BASELINES, _find_best(rows)}
+    results = [_summarize(name, rows[name], is_chosen=name in names) for name in rows]
+    return results, [learner for learner in run.learners if learner.name in names]
+
+
+def baselines(run: LearnRun) -> list[Learner]:
+    """Returns the learners that are proved without a comparison."""
+    return [learner for learner in run.learners if learner.name in BASELINES]
+
+
+async def _search(run: LearnRun, train: Sequence[Sample], validation: Sequence[Sample], share: float) -> None:
+    """Lets those learners search that need runs of their own."""
+    for learner in run.learners:
+        if isinstance(learner, SearchingLearner):
+            run.begin(f"searching for {learner.name}", share)
+            await learner.search(run.runner, train, validation)
+            if run.runner.is_exhausted:
+                run.note_cap(f"the search for {learner.name}", "it used what was found until then")
+
+
+def _find_best(rows: Mapping[str, Mapping[str, ExperienceRow]]) -> str | None:
+    """Returns the best learner besides the baselines; `None` if each answers fewer questions than one of these."""
     baseline = max((_mean(rows[name]) for name in rows if name in BASELINES), default=0.0)
     others = [name for name in rows if name not in BASELINES and _mean(rows[name]) >= baseline]
-    best = min(others, key=lambda name: _order(rows[name]), default=None)
-    return [
-        _summarize(learner.name, rows[learner.name], is_chosen=learner.name in (*BASELINES, best))
-        for learner in learners
-        if learner.name in rows
-    ]
+    return min(others, key=lambda name: _order(rows[name]), default=None)
 
 
 def _mean(rows: Mapping[str, ExperienceRow]) -> float:

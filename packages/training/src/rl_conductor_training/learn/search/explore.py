@@ -17,8 +17,7 @@ from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ScoreTable
 from rl_conductor_training.learn.runner import Runner
-from rl_conductor_training.learn.search.costs import CallCosts
-from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan, SearchSizes
+from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan
 from rl_conductor_training.tasks import Sample
 
 PROPOSALS = 8
@@ -39,20 +38,6 @@ class Proposals:
 
     plans: list[tuple[Sample, Workflow]] = field(default_factory=list)
     calls: list[tuple[Call, ...]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class PlannedSearch:
-    """A search that is about to begin."""
-
-    plan: SearchPlan
-    sizes: SearchSizes
-    costs: CallCosts
-    candidates: Sequence[Workflow]
-    examples: Sequence[tuple[Sample, Workflow]]
-    """Workflows for single questions: those that users liked, and the planner's proposals."""
-    proposals: int
-    """Number of plans that the planner proposed."""
 
 
 @dataclass

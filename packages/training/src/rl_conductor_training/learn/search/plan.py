@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rl_conductor._internal.jsonl import read_value, write_value
-from rl_conductor.errors import LimitError
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.search.costs import CallCosts, Cost, step_keys
-from rl_conductor_training.spending import CostEstimate
 
 MEASURING, PROPOSING = 0.5, 0.6
 """Shares of the caps that are spent at most when the first measurements and the planner's proposals end."""
@@ -194,16 +192,6 @@ def store_plan(path: Path, plan: SearchPlan, key: str) -> SearchPlan:
     return plan
 
 
-def caps_needed(thorough: Cost, estimate: CostEstimate, reserved: Cost) -> Cost:
-    """Returns the caps for a thorough run: its cost as measured, or estimated if nothing was, and room for one call.
-
-    A call is made only if all that it reserves fits the caps of its stage, of which the first stage has the smallest.
-    """
-    usd, seconds = float(estimate.usd or 0), estimate.minutes * 60
-    estimated = Cost(usd=usd, tokens=estimate.tokens, calls=estimate.calls, seconds=seconds)
-    return (thorough if thorough.tokens else estimated) + reserved * (1 / MEASURING)
-
-
 def describe_need(needed: Cost, limits: Limits) -> str:
     """Says which caps a thorough run needs, in the units of the caps, rounded up."""
     parts = [
@@ -213,18 +201,6 @@ def describe_need(needed: Cost, limits: Limits) -> str:
         *([f"{ceil(needed.seconds / 60)} minutes"] if limits.seconds is not None else []),
     ]
     return f"a thorough one takes about {' and '.join(parts)}, or more"
-
-
-def caps_too_low(purpose: str, needed: Cost, limits: Limits, spending: Cost) -> LimitError:
-    """Builds the error of caps that did not suffice for `purpose`; it names the one that ran out."""
-    limit = spending.tightest_cap(limits)
-    return LimitError(
-        f"the caps are too low {purpose}: {CAP_NAMES[limit]} ran out; {describe_need(needed, limits)}: raise the caps "
-        "and run the same command again",
-        limit=limit,
-        needed=getattr(needed, limit),
-        remaining=max(float(getattr(limits, limit)) - getattr(spending, limit), 0.0),
-    )
 
 
 def _plan_level(

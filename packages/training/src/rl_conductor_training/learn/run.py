@@ -1,0 +1,108 @@
+"""`LearnRun`: what all stages of a learning run share, such as its caps, its runner and its notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rl_conductor.calls.budget import Amount
+from rl_conductor.config.learned_folder import EXPERIENCE_FILE
+from rl_conductor.errors import LimitError
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.learn.data import LearnData
+from rl_conductor_training.learn.estimate import estimate_cost
+from rl_conductor_training.learn.experience import Experience, ExperienceRow
+from rl_conductor_training.learn.learners.base import SearchNeeds
+from rl_conductor_training.learn.run_spending import RunSpending
+from rl_conductor_training.learn.runner import Runner, SharedBudget
+from rl_conductor_training.learn.search.costs import Cost
+from rl_conductor_training.learn.search.explore import shuffled
+from rl_conductor_training.learn.search.plan import CAP_NAMES, MEASURING, describe_need
+from rl_conductor_training.learn.settings import LearnSettings
+from rl_conductor_training.learn.workspace import Workspace
+from rl_conductor_training.row_file import fingerprint
+from rl_conductor_training.tasks import Sample
+
+
+class LearnProgress(NamedTuple):
+    """The state of a learning run when a stage begins or a row arrives."""
+
+    stage: str
+    spending: Amount
+    """Spending of all processes of this run; replies from the cache cost nothing."""
+    row: ExperienceRow | None
+    """The new row of experience, if there is one."""
+
+
+OnProgress = Callable[[LearnProgress], None]
+
+
+class LearnRun:
+    """One process of a learning run; stages share it, and pass what they find to each other."""
+
+    def __init__(
+        self, data: LearnData, workspace: Workspace, limits: Limits, settings: LearnSettings, on_progress: OnProgress
+    ) -> None:
+        """Goes on from the rows and the spending in the folder."""
+        self.data, self.workspace, self.limits, self.settings = data, workspace, limits, settings
+        self.questions = shuffled(data.train.samples, settings.seed)
+        """The training questions, in the order in which they are explored."""
+        self.learners = [create() for create in settings.learners]
+        self.needs = SearchNeeds.of(self.learners)
+        self.estimate = estimate_cost(data, workspace.conductor, settings, self.needs, Limits())
+        self.notes = [*workspace.notes, *data.notes]
+        """Caps that were reached, and other remarks for the record."""
+        self.experience = Experience(workspace.folder / EXPERIENCE_FILE)
+        key = fingerprint(*workspace.workers.values(), *map(Sample.model_dump_json, data.task.samples))
+        self.spending = RunSpending(workspace.folder, self.experience, key)
+        self.budget = SharedBudget(limits, self.spending.amount)
+        self.runner = Runner(
+            task=data.task,
+            conductor=workspace.conductor,
+            experience=self.experience,
+            workers=workspace.workers,
+            concurrency=settings.concurrency,
+            on_row=self._add_row,
+            on_status=lambda status: self._report(f"{self._stage}: {status}"),
+        )
+        self._on_progress, self._stage = on_progress, ""
+
+    def begin(self, stage: str, share: float) -> None:
+        """Begins a stage, which ends when this share of the caps is spent."""
+        self._stage = stage
+        self.runner.begin_stage(self.budget.stage(share))
+        self._report(stage)
+
+    def note_cap(self, stage: str, consequence: str) -> None:
+        """Notes that a cap ended a stage early."""
+        self.notes.append(f"a cap ended {stage} early: {consequence}")
+
+    def caps_needed(self, thorough: Cost) -> Cost:
+        """Returns the caps for a thorough run: its cost as measured, or estimated if nothing was, and room for a call.
+
+        A call is made only if all that it reserves fits the caps of its stage, of which the first stage has the
+        smallest.
+        """
+        usd, seconds = float(self.estimate.usd or 0), self.estimate.minutes * 60
+        estimated = Cost(usd=usd, tokens=self.estimate.tokens, calls=self.estimate.calls, seconds=seconds)
+        return (thorough if thorough.tokens else estimated) + self.budget.largest_call * (1 / MEASURING)
+
+    def caps_too_low(self, purpose: str, thorough: Cost) -> LimitError:
+        """Builds the error of caps that did not suffice for `purpose`; it names the one that ran out."""
+        limits, needed, spending = self.limits, self.caps_needed(thorough), self.budget.spending
+        limit = spending.tightest_cap(limits)
+        return LimitError(
+            f"the caps are too low {purpose}: {CAP_NAMES[limit]} ran out; {describe_need(needed, limits)}: raise the "
+            "caps and run the same command again",
+            limit=limit,
+            needed=getattr(needed, limit),
+            remaining=max(float(getattr(limits, limit)) - getattr(spending, limit), 0.0),
+        )
+
+    def _report(self, stage: str, row: ExperienceRow | None = None) -> None:
+        self._on_progress(LearnProgress(stage, self.budget.total.spent, row))
+
+    def _add_row(self, row: ExperienceRow) -> None:
+        if row.sample in self.data.heldout.ids:
+            self.data.heldout.record_opening()
+        self._report(self._stage, row)
