@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rl_conductor import ScriptedModel, Step, Workflow
 from rl_conductor.config.discovery import from_file
-from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker_prompt import replies_in
 from rl_conductor.types import FREE, Price, Request
+from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 
 QUESTION = "How many words are in this question?"
 POOL = """
@@ -41,12 +41,10 @@ def write_learned_folder(folder: Path) -> Path:
     discovered = from_file(read_pool_file(folder / "pool.toml"), "")
     first = Step(subtask="Count.", worker="counter")
     second = Step(subtask="Write a sentence.", worker="writer", access=frozenset({0}))
-    write_conductor_folder(
-        folder / "learned",
+    learned = LearnedSystem(
         method="best fixed",
-        pool=discovered.pool,
         planner=discovered.planner,
         selector=WorkflowSelector(workflows=(Workflow(steps=(first, second)),)),
-        pool_file=folder / "pool.toml",
     )
+    write_conductor_folder(folder / "learned", learned, discovered.pool, folder / "pool.toml")
     return folder / "learned"

@@ -26,7 +26,6 @@ from rl_conductor import (
     Workflow,
 )
 from rl_conductor.config.discovery import discover
-from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.features import LinearScore, text_features
 from rl_conductor.planning.routing.selector import WorkflowSelector
@@ -35,6 +34,7 @@ from rl_conductor.replay import replay
 from rl_conductor.types import Card, Request
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.policy import DataRule
+from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 
 ADD = Workflow(steps=(Step(subtask="Add.", worker="adder"),))
 CHAIN = Workflow(
@@ -152,14 +152,9 @@ def test_wrapping_the_models_of_a_planner_includes_the_general_one() -> None:
 
 async def test_a_folder_restores_the_domain_of_a_trained_planner(tmp_path: Path) -> None:
     entry = PlannerEntry(model="openai:trained", options={"base_url": "http://127.0.0.1:9"})
-    write_conductor_folder(
-        tmp_path,
-        method="weights",
-        pool=pool(),
-        planner=Planner(model=planner()),
-        weights=entry,
-        domain=domain("2 plus 2"),
-    )
+    base = Planner(model=planner())
+    learned = LearnedSystem(method="weights", planner=base, weights=entry, domain=domain("2 plus 2"))
+    write_conductor_folder(tmp_path, learned, pool())
     loaded = Conductor.load(tmp_path, pool=pool())
     assert loaded.planner.domain == domain("2 plus 2")
     assert [each.model.name for each in loaded.planner.planners] == ["openai:trained", "scripted:scripted"]
@@ -178,14 +173,13 @@ async def test_learned_instructions_and_descriptions_come_back_as_they_were(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = 'Ask "adder" first \U0001f600\n\x7f\x01 \u2028 \\ # done'
-    write_conductor_folder(
-        tmp_path,
+    learned = LearnedSystem(
         method="instructions",
-        pool=pool(),
         planner=Planner(model=planner()),
         instructions=text,
         descriptions={"adder": text, "gone": "x"},
     )
+    write_conductor_folder(tmp_path, learned, pool())
     model = planner()
     with caplog.at_level(logging.WARNING, "rl_conductor"):
         loaded = Conductor.load(tmp_path, pool=pool(), planner=Planner(model=model, instructions="Be brief."))
@@ -220,9 +214,8 @@ async def test_examples_that_the_policy_forbids_are_left_out() -> None:
 async def test_a_folder_restores_the_selector_and_the_examples(tmp_path: Path) -> None:
     examples = (PlanExample(question="2 plus 2?", workflow=ADD),)
     base = Planner(model=planner(), examples=examples)
-    write_conductor_folder(
-        tmp_path, method="linear", pool=pool(), planner=base, selector=selector(), instructions="Be brief."
-    )
+    learned = LearnedSystem(method="linear", planner=base, selector=selector(), instructions="Be brief.")
+    write_conductor_folder(tmp_path, learned, pool())
     conductor = Conductor.load(tmp_path, pool=pool(), planner=replace(base, examples=3))
     assert conductor.planner.examples == examples
     assert conductor.planner.instructions == "Be brief."
@@ -233,7 +226,7 @@ async def test_a_folder_restores_the_selector_and_the_examples(tmp_path: Path) -
 
 def test_a_changed_pool_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     first = pool()
-    write_conductor_folder(tmp_path, method="fixed", pool=first, planner=Planner(model=planner()))
+    write_conductor_folder(tmp_path, LearnedSystem(method="fixed", planner=Planner(model=planner())), first)
     with caplog.at_level(logging.WARNING, "rl_conductor"):
         Conductor.load(tmp_path, pool=pool())
         assert "was learned for another pool" not in caplog.text
@@ -247,14 +240,8 @@ def test_a_folder_that_lost_a_file_or_its_pool_says_what_to_do(tmp_path: Path) -
     folder.mkdir()
     (tmp_path / "pool.toml").write_text('[workers.adder]\nmodel = "embedded:smollm2-135m"\n')
     workers = pool()
-    write_conductor_folder(
-        folder,
-        method="linear",
-        pool=workers,
-        planner=Planner(model=planner()),
-        selector=selector(),
-        pool_file=tmp_path / "pool.toml",
-    )
+    learned = LearnedSystem(method="linear", planner=Planner(model=planner()), selector=selector())
+    write_conductor_folder(folder, learned, workers, tmp_path / "pool.toml")
     (tmp_path / "pool.toml").unlink()
     with pytest.raises(ConfigError, match=r"which is not there: .* change pool = \.\.\. in conductor\.toml"):
         Conductor.load(folder)
@@ -277,14 +264,10 @@ def test_a_folder_can_be_discovered_like_a_pool_file(tmp_path: Path) -> None:
     workers = WorkerPool.from_toml(tmp_path / "pool.toml")
     folder = tmp_path / "learned"
     folder.mkdir()
-    write_conductor_folder(
-        folder,
-        method="fixed",
-        pool=workers,
-        planner=Planner(model=planner()),
-        selector=WorkflowSelector(workflows=(ADD,)),
-        pool_file=tmp_path / "pool.toml",
+    learned = LearnedSystem(
+        method="fixed", planner=Planner(model=planner()), selector=WorkflowSelector(workflows=(ADD,))
     )
+    write_conductor_folder(folder, learned, workers, tmp_path / "pool.toml")
     discovered = discover(pool_file=folder)
     assert discovered.selector == WorkflowSelector(workflows=(ADD,))
     assert "learned conductor" in discovered.reasons[0]

@@ -15,12 +15,12 @@ import torch
 import random_model
 from rl_conductor import Conductor, Limits, Message, Planner, Sampling, ScriptedModel, Step, Workflow
 from rl_conductor.calls.budget import NOTHING
-from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import model as model_by_name
 from rl_conductor.scoring import Sample, Task
 from rl_conductor_training.learn import PlannerWeights
 from rl_conductor_training.learn.experience import Experience, fingerprint_workers
+from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 from rl_conductor_training.learn.runner import Runner, SharedBudget
 from rl_conductor_training.tasks.scorers.text import exact
 from rl_conductor_training.train.policy.gguf_adapter import to_gguf
@@ -265,9 +265,8 @@ async def test_the_trained_planner_is_saved_and_loaded_with_its_adapter(model: s
     await learner.search(run, samples[:4], samples[4:])
     assert not run.is_exhausted
     learned = learner.apply(run.conductor)
-    write_conductor_folder(
-        folder, method=learner.name, pool=run.conductor.pool, planner=learned.planner, weights=learner.planner_entry
-    )
+    system = LearnedSystem(method=learner.name, planner=learned.planner, weights=learner.planner_entry)
+    write_conductor_folder(folder, system, run.conductor.pool)
     trained = await first_plan(learned)
     await run.aclose()
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import ConfigError, Planner, ScriptedModel, Step, WorkerPool, Workflow
-from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.worker import Worker
 from rl_conductor_training.bench.report import build_report
 from rl_conductor_training.bench.runner import Bench
+from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 from rl_conductor_training.tasks.groups import hash_question
 from training.bench import toys
 from training.bench.conftest import ADD, BOTH, SPELL
@@ -35,14 +35,13 @@ def learned(
         for index, name in enumerate(workers)
     ]
     (folder / "learned").mkdir(exist_ok=True)
-    write_conductor_folder(
-        folder / "learned",
+    learned = LearnedSystem(
         method="best fixed" if fixed else "examples",
-        pool=pool,
         planner=Planner(model=ScriptedModel("", name="planner")),
         selector=WorkflowSelector(workflows=(Workflow(steps=tuple(steps)),)) if fixed else None,
-        questions=map(hash_question, questions),
+        questions=set(map(hash_question, questions)),
     )
+    write_conductor_folder(folder / "learned", learned, pool)
     toys.MADE.clear()
     return f'[systems.learned]\nkind = "learned"\nfolder = "{folder / "learned"}"\n'
 

@@ -149,7 +149,7 @@ async def test_cards_are_evolved_and_saved(tmp_path: Path, caplog: pytest.LogCap
     reflection = scripted(reflect, "reflection")
     record = await learn(tmp_path, scripted(plan_by_cards, "planner"), evolve(reflection, max_runs=90), count=30)
     assert right(record)["instructions"] == 1.0
-    assert '[descriptions]\n"atlas" = "knows towns"' in (tmp_path / "conductor.toml").read_text()
+    assert '[descriptions]\natlas = "knows towns"' in (tmp_path / "conductor.toml").read_text()
     planner = scripted(plan_by_cards, "planner")
     with caplog.at_level(logging.WARNING, "rl_conductor"):
         loaded = Conductor.load(tmp_path, pool=build_pool(), planner=Planner(model=planner))

@@ -9,12 +9,13 @@ import pytest
 
 from rl_conductor import Conductor, ConfigError
 from rl_conductor._internal.sync import run_sync
-from rl_conductor.config.learned_folder import read_conductor_file, write_conductor_folder
+from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.types import Request
 from rl_conductor_training.learn import LearnSettings, PlannerWeights
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.data import split_task
+from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 from rl_conductor_training.learn.learners.base import Learner, SearchNeeds
 from rl_conductor_training.learn.learners.fixed import BestWorker
 from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
@@ -85,9 +86,8 @@ def test_a_trained_planner_is_stored_with_its_adapter_relative_to_the_folder(tmp
         instructions='Say "please".',
     )
     (tmp_path / "learned").mkdir()
-    write_conductor_folder(
-        tmp_path / "learned", method="weights", pool=conductor.pool, planner=conductor.planner, weights=entry
-    )
+    learned = LearnedSystem(method="weights", planner=conductor.planner, weights=entry)
+    write_conductor_folder(tmp_path / "learned", learned, conductor.pool)
     (tmp_path / "learned").rename(tmp_path / "moved")
     stored = read_conductor_file(tmp_path / "moved").weights
     lora = str(tmp_path / "moved" / "weights" / "adapter.gguf")

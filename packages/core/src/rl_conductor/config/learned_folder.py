@@ -1,20 +1,18 @@
-"""Folders of learned conductors: `conductor.toml` and the files that it names, written by `rl-conductor learn`."""
+"""Reads the folders of learned conductors that `rl-conductor learn` writes: `conductor.toml` and the files it names."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_conductor._internal.io import write_text
-from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
+from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.prompt_version import prompt_version
@@ -91,72 +89,6 @@ def list_pool_changes(content: ConductorFile, pool: WorkerPool) -> list[str]:
     if content.prompts and content.prompts != prompt_version():
         changes.append("the prompts have changed")
     return changes
-
-
-def write_conductor_folder(
-    folder: Path,
-    *,
-    method: str,
-    pool: WorkerPool,
-    planner: Planner,
-    selector: WorkflowSelector | None = None,
-    pool_file: Path | None = None,
-    instructions: str = "",
-    descriptions: Mapping[str, str] | None = None,
-    weights: PlannerEntry | None = None,
-    domain: Domain | None = None,
-    questions: Iterable[str] = (),
-) -> None:
-    """Writes `conductor.toml` and the files that it names; the planner's own examples are among them.
-
-    The fingerprints are those of `pool`, to which the learned `descriptions` are not applied. `questions` are the
-    hashes of those that were learned from.
-
-    Raises:
-        ConfigError: a file can't be written.
-    """
-    examples = () if isinstance(planner.examples, int) else planner.examples
-    for name, value in ((SELECTOR_FILE, selector), (DOMAIN_FILE, domain)):
-        write_value(folder / name, value) if value else (folder / name).unlink(missing_ok=True)
-    write_lines(folder / EXAMPLES_FILE, examples) if examples else (folder / EXAMPLES_FILE).unlink(missing_ok=True)
-    lines = ["# Written by rl-conductor learn.", "format = 1", f"method = {_quote(method)}"]
-    if pool_file is not None:
-        lines.append(f"pool = {_quote(Path(os.path.relpath(pool_file, folder)).as_posix())}")
-    lines.append(f"planner = {_quote(planner.model.name)}")
-    if instructions:
-        lines.append(f"instructions = {_quote(instructions)}")
-    lines += [f"selector = {_quote(SELECTOR_FILE)}"] if selector else []
-    lines += [f"examples = {_quote(EXAMPLES_FILE)}"] if examples else []
-    lines += [f"domain = {_quote(DOMAIN_FILE)}"] if domain else []
-    lines += [f"questions = {json.dumps(sorted(questions))}"]
-    lines += [f"prompts = {_quote(prompt_version())}", "", "[workers]"]
-    lines += [f"{_quote(name)} = {_quote(fingerprint_worker(worker))}" for name, worker in pool.items()]
-    if descriptions:
-        lines += ["", *_format_table("descriptions", descriptions)]
-    if weights is not None:
-        content = weights.model_dump(mode="json", exclude_defaults=True, exclude={"options"})
-        lines += ["", *_format_table("weights", content)]
-        lines += ["", *_format_table("weights.options", _relative_options(weights, folder))]
-    write_text(folder / CONDUCTOR_FILE, "\n".join([*lines, ""]))
-
-
-def _format_table(name: str, content: Mapping[str, str | float]) -> list[str]:
-    """Formats a TOML table of strings and numbers."""
-    values = {key: _quote(value) if isinstance(value, str) else json.dumps(value) for key, value in content.items()}
-    return [f"[{name}]", *(f"{_quote(key)} = {value}" for key, value in values.items())]
-
-
-def _relative_options(weights: PlannerEntry, folder: Path) -> dict[str, Any]:
-    """Returns the options with the adapter's path relative to the folder."""
-    return {
-        name: Path(os.path.relpath(value, folder)).as_posix() if name in ADAPTER_OPTIONS else value
-        for name, value in weights.options.items()
-    }
-
-
-def _quote(text: str) -> str:
-    """Formats a string for TOML, which has JSON's escapes except that of surrogate pairs."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def describe_workers(pool: WorkerPool, descriptions: Mapping[str, str]) -> WorkerPool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rl_conductor._internal.jsonl import write_lines, write_value
 from rl_conductor._internal.version import package_version
-from rl_conductor.config.learned_folder import OPENING_FILE, write_conductor_folder
+from rl_conductor.config.learned_folder import OPENING_FILE
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
@@ -26,6 +26,7 @@ from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import archive_opening
 from rl_conductor_training.learn.experience import cost_order
+from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 from rl_conductor_training.learn.pipeline import learn
 from rl_conductor_training.learn.production.stored_runs import (
     RUNS_FILE,
@@ -124,14 +125,12 @@ async def _learn_from_feedback(
     conductor = workspace.conductor
     try:
         record, examples = collect_liked_plans(stored, rate(conductor.pool))
-        write_conductor_folder(
-            workspace.folder,
+        learned = LearnedSystem(
             method=record.recommended,
-            pool=conductor.pool,
             planner=replace(conductor.planner, examples=examples),
-            pool_file=workspace.pool_file,
             questions={hash_question(example.question) for example in examples},
         )
+        write_conductor_folder(workspace.folder, learned, conductor.pool, workspace.pool_file)
         write_value(workspace.folder / "record.json", record)
     finally:
         await conductor.aclose()

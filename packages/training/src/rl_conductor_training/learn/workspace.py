@@ -10,7 +10,6 @@ from rl_conductor._internal.jsonl import write_value
 from rl_conductor.agents import DelegatingModel
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import from_file
-from rl_conductor.config.learned_folder import write_conductor_folder
 from rl_conductor.models import Model
 from rl_conductor.models.cached import CachedModel
 from rl_conductor.planning.planner import Planner
@@ -21,6 +20,7 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.workflow.workflow import AccessMode
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.experience import fingerprint_workers
+from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 from rl_conductor_training.learn.learners.base import Learner
 from rl_conductor_training.learn.learners.prompted import PromptedPlanner
 from rl_conductor_training.learn.record import LearnRecord
@@ -68,19 +68,17 @@ class Workspace:
         domain = None
         if weights is not None or (selector is not None and has_chains(selector)):
             domain = task_domain(data.task.samples, data.groups)
-        write_conductor_folder(
-            self.folder,
+        learned = LearnedSystem(
             method=record.recommended,
-            pool=self.conductor.pool,
             planner=conductor.planner,
             selector=selector and selector.model_copy(update={"domain": domain}),
-            pool_file=self.pool_file,
             instructions=learner.instructions,
             descriptions=learner.descriptions,
             weights=weights,
             domain=domain if weights else None,
             questions={hash_question(sample.question) for sample in (*data.train.samples, *data.validation.samples)},
         )
+        write_conductor_folder(self.folder, learned, self.conductor.pool, self.pool_file)
         write_value(self.folder / "record.json", record)
         write_report(record, self.folder / "report.html")
 
