@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -319,6 +320,7 @@ async def test_failures_are_rows_and_not_logged(tmp_path: Path, caplog: pytest.L
     calls = [row for row in Experience(tmp_path / "experience.jsonl").rows(build_task().samples) if row.error]
     assert len(calls) == PILOT  # it is not asked again
     assert "out of order" not in caplog.text
+    assert not logging.getLogger("rl_conductor.run").filters  # runs of others are logged again
 
 
 async def test_a_worker_that_fails_at_times_is_reported_with_its_most_frequent_reason(tmp_path: Path) -> None:

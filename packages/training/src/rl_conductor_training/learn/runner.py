@@ -6,7 +6,8 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -38,11 +39,6 @@ REPLY_CHARS = 600
 """Characters that are kept of each step's reply."""
 SHARE_DIGITS = 9
 
-
-_is_quiet: ContextVar[bool] = ContextVar("_is_quiet", default=False)
-"""Whether failures of the current run are not logged, since they are rows of the table."""
-logging.getLogger("rl_conductor.run").addFilter(lambda _: not _is_quiet.get())
-
 _call_seconds: ContextVar[list[float] | None] = ContextVar("_call_seconds", default=None)
 """Collects the seconds of the calls of a run, without the time that they waited for a free worker."""
 
@@ -52,6 +48,21 @@ def add_call_seconds(seconds: float) -> None:
     collected = _call_seconds.get()
     if collected is not None:
         collected.append(seconds)
+
+
+@contextmanager
+def _unlogged_failures() -> Iterator[None]:
+    """Keeps failures of the table's runs out of the log, since they are rows; runs of others are logged as usual."""
+
+    def is_of_others(_: logging.LogRecord) -> bool:
+        return _call_seconds.get() is None
+
+    log = logging.getLogger("rl_conductor.run")
+    log.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_of_others)
 
 
 def request_of(sample: Sample) -> Request | str:
@@ -229,12 +240,12 @@ class Runner:
                 if not self._is_over():
                     await self._run(sample, system, key, conductor)
 
-        await run_together(run(*arguments) for arguments in runs)
+        with _unlogged_failures():
+            await run_together(run(*arguments) for arguments in runs)
 
     async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
         call_seconds: list[float] = []
         _call_seconds.set(call_seconds)  # of this task, which runs nothing else
-        _is_quiet.set(True)
         with call_scope(self.budget):
             try:
                 trace = await conductor.run(request_of(sample))
