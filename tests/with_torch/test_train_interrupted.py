@@ -46,6 +46,19 @@ def test_the_spending_for_demonstrations_is_kept(tmp_path: Path) -> None:
     assert RunDir(tmp_path / "run").read_spending().calls == calls == 8
 
 
+def test_the_spending_for_demonstrations_survives_a_kill_in_those_of_second_rounds(tmp_path: Path) -> None:
+    settings = {"questions": 1, "samples": 8, "steps": 1, "batch": 1, "second_rounds": 1}
+    saved: list[int] = []
+
+    def note(status: Status) -> None:
+        if status.stage.startswith("warm start: running plans of"):
+            saved.append(RunDir(tmp_path / "run").read_spending().calls)
+
+    config = toy_training.config(tmp_path, warm_start=settings, **toy_training.RECURSION)
+    train(config, tmp_path / "run", toy_training.pool(), last_step=1, on_status=note)
+    assert saved[0] == 8
+
+
 def test_the_spending_of_the_first_evaluation_is_kept(tmp_path: Path) -> None:
     questions = tmp_path / "validation.jsonl"
     questions.write_text('{"question": "What is 5 * 7?", "answer": "42", "scoring": "numeric"}\n', encoding="utf-8")

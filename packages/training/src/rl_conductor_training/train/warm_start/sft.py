@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, wr
 from rl_conductor.plan_text.forms import render
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
+from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.spending import CapReachedError
 from rl_conductor_training.train.callbacks.checkpoints import CheckpointCallback
@@ -68,7 +70,8 @@ def run_warm_start(
         setup: the questions and workers.
         settings: the `[warm_start]` table.
         run_dir: where the model and the demonstrations are saved.
-        save_spending: called in every process once the demonstrations are saved, which are all that costs anything.
+        save_spending: called in every process once the demonstrations of each round are saved, which are all that
+            costs anything.
 
     Raises:
         ConfigError: there is no plan with a right answer, or a prompt is too long.
@@ -80,8 +83,7 @@ def run_warm_start(
     setup.progress.begin("loading the model")
     loaded = load_model(setup.config.model, dtype=setup.config.weight_dtype)
     check_prompts(setup, loaded)
-    demonstrations = _load_demonstrations(setup, settings, run_dir, loaded)
-    save_spending()
+    demonstrations = _load_demonstrations(setup, settings, run_dir, loaded, save_spending)
     trainer = _build_trainer(setup, settings, run_dir, loaded, demonstrations)
     checkpoint = latest_complete_checkpoint(run_dir.warm_start)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
@@ -202,30 +204,44 @@ def _plan_text(
 
 
 def _load_demonstrations(
-    setup: TrainingSetup, settings: WarmStartSettings, run_dir: RunDir, loaded: LoadedModel
+    setup: TrainingSetup,
+    settings: WarmStartSettings,
+    run_dir: RunDir,
+    loaded: LoadedModel,
+    save_spending: Callable[[], None],
 ) -> Demonstrations:
-    """Collects demonstrations in the main process, into files from which an interrupted run resumes.
+    """Collects the demonstrations that an interrupted run has not yet.
 
     Raises:
         CapReachedError: a cap of the run is used up.
     """
     first_file, second_file = run_dir.warm_start / "plans.jsonl", run_dir.warm_start / "second_rounds.jsonl"
+    _collect(first_file, lambda: collect_demonstrations(setup, settings, loaded))
+    save_spending()
+    first_rounds = read_lines(first_file, Demonstration)
+    if not settings.second_rounds:
+        return Demonstrations(first_rounds, [])
+    _collect(second_file, lambda: collect_second_rounds(setup, settings, first_rounds))
+    save_spending()
+    return Demonstrations(first_rounds, read_lines(second_file, SecondRound))
+
+
+def _collect(file: Path, collect: Callable[[], Sequence[Value]]) -> None:
+    """Collects demonstrations in the main process, into a file from which an interrupted run resumes.
+
+    Raises:
+        CapReachedError: a cap of the run is used up.
+    """
     state = PartialState()
     is_over = False
     with state.main_process_first():
-        if state.is_main_process:
+        if state.is_main_process and not file.exists():
             try:
-                if not first_file.exists():
-                    write_lines(first_file, collect_demonstrations(setup, settings, loaded))
-                if settings.second_rounds and not second_file.exists():
-                    demonstrations = read_lines(first_file, Demonstration)
-                    write_lines(second_file, collect_second_rounds(setup, settings, demonstrations))
+                write_lines(file, collect())
             except CapReachedError:
                 is_over = True
     if any(gather_object([is_over])):
         raise CapReachedError
-    second_rounds = read_lines(second_file, SecondRound) if settings.second_rounds else []
-    return Demonstrations(read_lines(first_file, Demonstration), second_rounds)
 
 
 def _build_trainer(
