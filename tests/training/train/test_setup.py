@@ -55,6 +55,17 @@ def test_validation_questions_are_not_training_questions() -> None:
         setup.validation_instances  # noqa: B018
 
 
+def test_copies_of_questions_are_counted_in_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    questions = {"train": ("What is it?", "what  is it?", "Who is it?"), "validation": ("Why is it?", "How is it?")}
+    for name, texts in questions.items():
+        lines = [json.dumps({"question": text, "answer": "x"}) for text in texts]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    task, validation = ({"name": f"jsonl:{tmp_path / name}.jsonl"} for name in questions)
+    config = TrainConfig.model_validate(LEAST | {"task": task, "validation": {"task": validation}})
+    TrainingSetup(config, POOL).warn_of_copies()
+    assert caplog.messages == ["task has 3 questions, but only 2 different ones: each copy counts"]
+
+
 def test_a_training_question_with_other_blanks_is_no_validation_question(tmp_path: Path) -> None:
     for name, question in (("train", "What is it?"), ("validation", " what is  it?\n")):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"question": question, "answer": "x"}) + "\n")

@@ -150,7 +150,9 @@ def _print_estimate(settings: TrainConfig) -> None:
 
     _fetch_weights(settings)
     with open_pool(settings.pool.model_copy(update={"remember": False}), Path()) as pool:
-        console.note(console.stderr(), _format_estimate(TrainingSetup(settings, pool).estimate()))
+        setup = TrainingSetup(settings, pool)
+        setup.warn_of_copies()
+        console.note(console.stderr(), _format_estimate(setup.estimate()))
 
 
 def _format_estimate(estimate: CostEstimate) -> str:

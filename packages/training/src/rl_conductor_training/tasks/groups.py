@@ -37,6 +37,11 @@ def shared_questions(samples: Iterable[Sample], others: Iterable[Sample]) -> lis
     return [sample.question for sample in samples if normalize_question(sample.question) in texts]
 
 
+def count_different(samples: Iterable[Sample]) -> int:
+    """Returns the number of questions without their copies."""
+    return len({normalize_question(sample.question) for sample in samples})
+
+
 def check_answers(task: Task) -> None:
     """Checks that equal questions have equal answers; those that a judge compares may differ in words.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,12 +13,14 @@ from rl_conductor.scoring import Task
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.spending import CostEstimate, RunBudget
 from rl_conductor_training.tasks import TaskEntry
-from rl_conductor_training.tasks.groups import check_answers, shared_questions
+from rl_conductor_training.tasks.groups import check_answers, count_different, shared_questions
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.estimate import estimate_training
 from rl_conductor_training.train.progress import TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance, build_instances
 from rl_conductor_training.train.rollouts.scoring import RolloutScorer, ScoredPlan
+
+log = logging.getLogger("rl_conductor_training.train")
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,13 @@ class TrainingSetup:
                 " another split or seed"
             )
         return self._build_instances(task, len(task.samples))
+
+    def warn_of_copies(self) -> None:
+        """Logs how many different questions a task has that has some of them more than once."""
+        for name, task in (("task", self.task), ("validation.task", self.validation_task)):
+            size = len(task.samples) if task else 0
+            if task and (different := count_different(task.samples)) < size:
+                log.warning("%s has %d questions, but only %d different ones: each copy counts", name, size, different)
 
     def estimate(self) -> CostEstimate:
         """Estimates the cost of the whole run."""

@@ -132,6 +132,8 @@ def _load_questions(setup: TrainingSetup, run_dir: RunDir, state: PartialState) 
     with state.main_process_first():
         run_dir.ensure_same_workers(setup.pool)
         run_dir.ensure_same_questions(setup.task.samples, [row.sample for row in setup.validation_instances])
+    if state.is_main_process:
+        setup.warn_of_copies()
 
 
 def _lacks_last_evaluation(record: RunRecord, config: TrainConfig) -> bool:
