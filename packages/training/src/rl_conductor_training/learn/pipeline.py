@@ -23,7 +23,7 @@ from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationRes
 from rl_conductor_training.learn.run import LearnRun, OnProgress
 from rl_conductor_training.learn.search.candidates import describe
 from rl_conductor_training.learn.search.explore import Exploration
-from rl_conductor_training.learn.search.plan import describe_need
+from rl_conductor_training.learn.search.plan import SearchPlan, describe_need
 from rl_conductor_training.learn.search.stages import PlannedSearch, explore_workflows, measure_workers, prepare_search
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Pool, open_workspace
@@ -100,7 +100,7 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
     for learner in learners:
         learner.fit(lessons)
     proof = await prove(run, learners, lessons, plan) if has_room or gate.fixed_is_better else None
-    record = _build_record(run, search, exploration, gate=gate, validation=validation, proof=proof)
+    record = _build_record(run, search, plan, exploration, gate=gate, validation=validation, proof=proof)
     run.workspace.write(record, learners, run.data)
     return record
 
@@ -108,15 +108,16 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
 def _build_record(
     run: LearnRun,
     search: PlannedSearch,
+    plan: SearchPlan,
     exploration: Exploration,
     *,
     gate: Gate,
     validation: Sequence[ValidationResult],
     proof: Proof | None,
 ) -> LearnRecord:
-    if search.plan.is_smaller:
-        need = describe_need(run.caps_needed(search.plan.thorough), run.limits)
-        run.notes.append(f"the caps left room for a smaller search only ({search.plan.summary}); {need}")
+    if plan.is_smaller:
+        need = describe_need(run.caps_needed(plan.thorough), run.limits)
+        run.notes.append(f"the caps left room for a smaller search only ({plan.summary}); {need}")
     spending = run.budget.total.spent
     return LearnRecord(
         task=run.data.task.name,
