@@ -40,6 +40,7 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
     RateLimitError,
+    UnreachableError,
 )
 from rl_conductor.models import Model
 from rl_conductor.types import Completion, JsonFormat, ToolCall
@@ -293,6 +294,16 @@ async def test_the_api_key_of_a_model_inside_an_agent_or_a_chain_is_redacted(cha
             await RunnableModel(runnable).complete(HELLO)
         error_text = "".join(traceback.format_exception(caught.value))
         assert not [SECRET[at : at + 8] for at in range(len(SECRET) - 7) if SECRET[at : at + 8] in error_text]
+
+
+async def test_a_vendor_that_can_not_be_reached_is_paid_nothing() -> None:
+    dead = ChatOpenAI(model="gpt-4o", base_url="http://127.0.0.1:9/v1", api_key=SECRET, max_retries=0)
+    with pytest.raises(UnreachableError, match="openai:gpt-4o: can't reach its server"):
+        await ChatModel(dead).complete(HELLO)
+    workers = {"dead": dead, "other": ScriptedModel("An answer.")}
+    reply = await ChatConductor(workers, planner=ScriptedModel(plan((0, "Answer.", [])))).ainvoke("Why?")
+    assert reply.text == "An answer."
+    assert reply.response_metadata["conductor"]["usage"]["unpriced_calls"] == 0
 
 
 async def test_a_chat_model_that_never_answers_times_out(chat: Any) -> None:

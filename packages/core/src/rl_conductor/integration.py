@@ -11,9 +11,7 @@ from pathlib import Path
 
 from rl_conductor._internal.blocking import (
     call_async_or_sync,
-    exclude_running_loop,
     in_thread,
-    is_loop_error,
     iterate_in_thread,
     stream_async_or_sync,
 )
@@ -26,8 +24,7 @@ from rl_conductor.calls.scope import current_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import parse_retry_after
-from rl_conductor.models.openai.errors import refusal
+from rl_conductor.models.foreign_errors import host_error
 from rl_conductor.models.openai.wire import TokenCounts, is_strict_schema
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
@@ -51,24 +48,21 @@ __all__ = [
     "call_async_or_sync",
     "callback_to_async_iterator",
     "current_scope",
-    "exclude_running_loop",
     "field_errors",
     "find_secrets",
     "first_field_error",
+    "host_error",
     "in_thread",
-    "is_loop_error",
     "is_strict_schema",
     "iterate_in_thread",
     "iterate_sync",
     "parse_finish_reason",
     "parse_response_format",
-    "parse_retry_after",
     "parse_tool_choice",
     "parts_of",
     "price_of",
     "prompt_in",
     "redact_secrets",
-    "refusal",
     "run_sync",
     "select_pool",
     "stream_async_or_sync",

@@ -22,7 +22,8 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
 )
-from rl_conductor.models.base import Model, checked, priced, raise_translated
+from rl_conductor.models.base import Model, checked, priced
+from rl_conductor.models.foreign_errors import raise_translated
 from rl_conductor.models.reasoning_reader import ReasoningReader
 from rl_conductor.models.reply_chars import ReplySize, max_reply_chars
 from rl_conductor.models.reply_format import check_format

@@ -13,23 +13,20 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Literal, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
     BadResponseError,
-    ConductorError,
     ContextLengthError,
     ModelError,
     ModelTimeoutError,
     OutputLimitError,
     OverloadedError,
     RateLimitError,
-    ScriptError,
 )
-from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import (
     Completion,
@@ -238,25 +235,6 @@ async def collect(deltas: AsyncGenerator[Delta, None]) -> Completion:
             if delta.completion is not None:
                 return delta.completion
     raise BadResponseError("the stream ended before the reply was complete", model="unknown")
-
-
-def raise_translated(error: Exception, model: Model, *, usage: Usage | None = None) -> NoReturn:
-    """Raises `ModelError` for an exception of a user's own model or function; our errors stay as they are.
-
-    Args:
-        error: the exception.
-        model: the model that raised it; the message has none of its keys.
-        usage: what the failed call used, if that is known.
-    """
-    if isinstance(error, ConductorError | ScriptError):
-        raise error
-    text = redact_secrets(str(error), find_secrets(model))
-    cause = error if text == str(error) else None  # a traceback would quote the key as well
-    if isinstance(error, TimeoutError):
-        message = f"{model.name} gave no answer in time: {text}"
-        raise ModelTimeoutError(message, model=model.name, usage=usage) from cause
-    message = f"{model.name} raised {type(error).__name__}: {text}"
-    raise ModelError(message, model=model.name, usage=usage) from cause
 
 
 def status_error(

@@ -12,7 +12,8 @@ from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import Capabilities, checked, in_one_piece, raise_translated, require
+from rl_conductor.models.base import Capabilities, checked, in_one_piece, require
+from rl_conductor.models.foreign_errors import raise_translated
 from rl_conductor.pool.worker_prompt import question_in, replies_in, subtask_in
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage, prompt_in
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,15 +22,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.integration import (
-    exclude_running_loop,
-    find_secrets,
-    is_loop_error,
-    parse_retry_after,
-    parts_of,
-    redact_secrets,
-    refusal,
-)
+from rl_conductor.integration import host_error, parts_of
 
 ERROR_TYPES: dict[type[Exception], type[ModelError]] = {
     lc_errors.ContextOverflowError: ContextLengthError,
@@ -42,7 +34,6 @@ ERROR_TYPES: dict[type[Exception], type[ModelError]] = {
     lc_errors.ModelTimeoutError: ModelTimeoutError,
     lc_errors.OutputParserException: BadResponseError,
     json.JSONDecodeError: BadResponseError,
-    TimeoutError: ModelTimeoutError,
 }
 """The core's error for errors without an HTTP status; the first match counts."""
 
@@ -67,22 +58,10 @@ def translate_errors(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
     if (interrupt := interrupt_error(error, name)) is not None:
         return interrupt
-    text = redact_secrets(str(error), find_secrets(runnable))[:1000] or type(error).__name__
-    if is_loop_error(error):
-        exclude_running_loop()
-        wrong_loop = ModelError(f"{name} raised {type(error).__name__}: {text}", model=name, retryable=True)
-        wrong_loop.min_retries = 1
-        return wrong_loop
-    retry_after = parse_retry_after(getattr(getattr(error, "response", None), "headers", {}).get("retry-after"))
-    status, body = getattr(error, "status_code", None), getattr(error, "body", None)
-    if isinstance(status, int):
-        details = {**body, "message": text} if isinstance(body, Mapping) else text
-        return refusal(details, model=name, status=status, retry_after=retry_after)
-    for lc_type, core_type in ERROR_TYPES.items():
-        if isinstance(error, lc_type):
-            return core_type(f"{name}: {text}", model=name)
-    retryable = isinstance(error, lc_errors.ModelError) and error.is_retryable
-    return ModelError(f"{name} raised {type(error).__name__}: {text}", model=name, retryable=retryable)
+    model_error = host_error(error, name=name, source=runnable, kinds=ERROR_TYPES)
+    if isinstance(error, lc_errors.ModelError) and type(model_error) is ModelError:
+        model_error.retryable = error.is_retryable
+    return model_error
 
 
 def _is_vendor_error(error: Exception) -> bool:
