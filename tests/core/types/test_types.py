@@ -280,3 +280,18 @@ def test_the_last_user_message_is_the_last_one_that_is_no_note(roles: list[Any])
     questions = [index for index in users if index not in notes_to_results(conversation)]
     expected = questions or users
     assert last_user_index(conversation) == (expected[-1] if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict"),
+    [
+        ({"type": "object", "properties": {}, "required": [], "additionalProperties": False}, True),
+        ({"type": "object", "properties": {"a": {}}, "required": [], "additionalProperties": False}, False),
+        ({"type": "object", "properties": {}}, False),
+        ({"anyOf": [{"type": "string"}, {"type": "object"}]}, False),
+        ({"type": "string"}, True),
+    ],
+)
+def test_a_schema_is_strict_unless_properties_are_optional_or_open(schema: dict[str, Any], *, strict: bool) -> None:
+    assert JsonFormat(json_schema=schema).is_strict is strict
+    assert JsonFormat(json_schema=schema, strict=not strict).is_strict is not strict

@@ -25,7 +25,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.foreign_errors import host_error
-from rl_conductor.models.openai.wire import TokenCounts, is_strict_schema
+from rl_conductor.models.openai.wire import TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
 from rl_conductor.models.request_options import parse_response_format, parse_tool_choice
@@ -53,7 +53,6 @@ __all__ = [
     "first_field_error",
     "host_error",
     "in_thread",
-    "is_strict_schema",
     "iterate_in_thread",
     "iterate_sync",
     "parse_finish_reason",
@@ -63,10 +62,12 @@ __all__ = [
     "price_of",
     "prompt_in",
     "redact_secrets",
+    "response_format_of",
     "run_sync",
     "select_pool",
     "stream_async_or_sync",
     "subtask_in",
+    "token_counts",
     "worker_from",
 ]
 

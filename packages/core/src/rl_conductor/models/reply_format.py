@@ -50,13 +50,11 @@ def _wrong_format(completion: Completion, request: Request) -> str | None:
         return f"the reply is not JSON: {error}"
     if form.json_schema is None:
         return None if isinstance(value, dict) else "the reply is JSON, but no object"
-    reason = _violation(value, form.json_schema, strict=form.strict)
+    reason = _violation(value, form.json_schema) if form.is_strict else None
     return reason and f"the reply does not match the JSON schema: {reason}"
 
 
-def _violation(value: Any, schema: dict[str, Any], *, strict: bool | None) -> str | None:
+def _violation(value: Any, schema: dict[str, Any]) -> str | None:
     from rl_conductor.models.json_schema import schema_violation  # slow to import  # noqa: PLC0415
-    from rl_conductor.models.openai.wire import is_strict_schema  # slow to import  # noqa: PLC0415
 
-    is_strict = is_strict_schema(schema) if strict is None else strict
-    return schema_violation(value, schema) if is_strict else None
+    return schema_violation(value, schema)

@@ -34,6 +34,22 @@ class JsonFormat(Value):
     strict: bool | None = None
     """Whether the vendor must enforce the schema exactly; by default if the schema allows it, as OpenAI defines it."""
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether the reply must match the schema exactly."""
+        return is_strict_schema(self.json_schema) if self.strict is None else self.strict
+
+
+def is_strict_schema(schema: Any) -> bool:
+    """Returns whether OpenAI accepts a JSON schema as `strict`: not with optional or additional properties."""
+    if isinstance(schema, list):
+        return all(map(is_strict_schema, schema))
+    if not isinstance(schema, dict):
+        return True
+    fields = schema.get("properties", {})
+    closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(fields)
+    return (schema.get("type") != "object" or closed) and all(map(is_strict_schema, schema.values()))
+
 
 class Grammar(Value):
     """Requires a reply that matches a context-free grammar (constrained decoding)."""

@@ -22,11 +22,11 @@ from langchain_conductor.run_errors import to_langchain_error
 from langchain_conductor.tracing import NOSTREAM_TAG, child_config, track_event
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RunError
-from rl_conductor.integration import callback_to_async_iterator
+from rl_conductor.integration import callback_to_async_iterator, token_counts
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
 from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Completion, Request, Usage
+from rl_conductor.types import Completion, Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 
@@ -54,15 +54,6 @@ def _metadata(conductor: Conductor, completion: Completion, trace: Trace) -> dic
 
 def _model_name(conductor: Conductor) -> str:
     return conductor.name.partition(":")[2]
-
-
-def token_usage(usage: Usage) -> dict[str, int]:
-    """Converts `usage` to the names of `LLMResult.llm_output["token_usage"]`."""
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-    }
 
 
 def combine_outputs(outputs: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -109,7 +100,7 @@ class ChatRun:
         assert completion is not None
         message = answer_message(self.conductor, traces[0])
         metadata = message.response_metadata
-        output = {"token_usage": token_usage(completion.usage), "model_name": metadata["model_name"]}
+        output = {"token_usage": token_counts(completion.usage), "model_name": metadata["model_name"]}
         return ChatResult(generations=[ChatGeneration(message=message)], llm_output=output)
 
     async def chunks(self, run: BaseRunManager | None) -> AsyncGenerator[ChatGenerationChunk, None]:

@@ -21,7 +21,7 @@ from langchain_conductor.messages import vendor_safe_name
 from langchain_conductor.models.chat_wrappers import find_chat_models
 from langchain_conductor.models.replies import core_completion, finish_reason, refusal_text
 from rl_conductor.errors import BadResponseError, ReplyFormatError
-from rl_conductor.integration import PLAN_FORMAT_NAME, is_strict_schema
+from rl_conductor.integration import PLAN_FORMAT_NAME
 from rl_conductor.types import JsonFormat, Price
 
 
@@ -34,8 +34,7 @@ def request_json(chat: BaseChatModel, response_format: JsonFormat) -> Runnable[A
         schema: dict[str, Any] = {"title": vendor_safe_name(response_format.name), "type": "object"}
         return _without_parser(chat.with_structured_output(schema, method="json_mode"))
     schema = {**response_format.json_schema, "title": vendor_safe_name(response_format.name)}
-    strict = is_strict_schema(schema) if response_format.strict is None else response_format.strict
-    arguments = {"strict": strict} if "strict" in options else {}
+    arguments = {"strict": response_format.is_strict} if "strict" in options else {}
     return _without_parser(chat.with_structured_output(schema, **arguments))
 
 

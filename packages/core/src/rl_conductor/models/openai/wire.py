@@ -80,13 +80,13 @@ DIALECTS = {
 
 def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
     """Builds the fields of the request body; options that are not set are left out."""
-    sampling = request.sampling
+    sampling, reply_format = request.sampling, request.response_format
     options = {
         "messages": [_message(message) for message in request.messages],
         "tools": [_tool(tool) for tool in request.tools],
         "tool_choice": _choice(request),
         "parallel_tool_calls": False if request.tools and not request.parallel_tool_calls else None,
-        "response_format": _format(request.response_format),
+        "response_format": response_format_of(reply_format) if isinstance(reply_format, JsonFormat) else None,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         dialect.max_tokens: sampling.max_tokens,
@@ -165,28 +165,12 @@ def _choice(request: Request) -> str | dict[str, Any] | None:
     return {"type": "function", "function": {"name": request.tool_choice}}
 
 
-def _format(response_format: JsonFormat | Grammar | None) -> dict[str, Any] | None:
-    if not isinstance(response_format, JsonFormat):
-        return None
+def response_format_of(response_format: JsonFormat) -> dict[str, Any]:
+    """Converts a response format to OpenAI's form, which other vendors and frameworks read, too."""
     if response_format.json_schema is None:
         return {"type": "json_object"}
-    schema, strict = response_format.json_schema, response_format.strict
-    strict = is_strict_schema(schema) if strict is None else strict
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": response_format.name, "schema": schema, "strict": strict},
-    }
-
-
-def is_strict_schema(schema: Any) -> bool:
-    """Returns whether OpenAI accepts a JSON schema as `strict`: not with optional or additional properties."""
-    if isinstance(schema, list):
-        return all(map(is_strict_schema, schema))
-    if not isinstance(schema, dict):
-        return True
-    fields = schema.get("properties", {})
-    closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(fields)
-    return (schema.get("type") != "object" or closed) and all(map(is_strict_schema, schema.values()))
+    fields = {"name": response_format.name, "schema": response_format.json_schema, "strict": response_format.is_strict}
+    return {"type": "json_schema", "json_schema": fields}
 
 
 # ------------------------------------------------------------------------------------------ replies
@@ -265,6 +249,15 @@ class TokenCounts(BaseModel):
             output_tokens=output_tokens,
             reasoning_tokens=min(reasoning_tokens or 0, output_tokens),
         )
+
+
+def token_counts(usage: Usage) -> dict[str, int]:
+    """Converts `usage` to OpenAI's names, which other frameworks read, too."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+    }
 
 
 class _Frame(BaseModel):

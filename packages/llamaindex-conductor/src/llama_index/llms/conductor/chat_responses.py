@@ -9,7 +9,8 @@ from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.schema import NodeWithScore
 from pydantic_core import to_jsonable_python
 
-from rl_conductor import Completion, Trace, Usage
+from rl_conductor import Completion, Trace
+from rl_conductor.integration import token_counts
 from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.summary import Summary
 
@@ -40,7 +41,7 @@ def trace_response(trace: Trace, *, delta: str | None = None) -> ChatResponse:
     if trace.completion is not None:
         message = reply_message(trace.completion.message)
         raw |= {"model": trace.completion.model, "finish_reason": trace.completion.finish_reason}
-    keywords: dict[str, Any] = {**token_counts(trace.usage)}
+    keywords: dict[str, Any] = dict(token_counts(trace.usage))
     if calls := list(sourced_calls(trace)):
         raw["sources"] = [_source_json(call) for call in calls]
         keywords["source_nodes"] = list(unique_nodes(calls))
@@ -52,15 +53,6 @@ def without_usage(response: ChatResponse) -> ChatResponse:
     raw = {name: value for name, value in (response.raw or {}).items() if name != "usage"}
     keywords = {name: value for name, value in response.additional_kwargs.items() if name == "source_nodes"}
     return response.model_copy(update={"raw": raw, "additional_kwargs": keywords})
-
-
-def token_counts(usage: Usage) -> dict[str, int]:
-    """Converts `usage` to the names that LlamaIndex's integrations use."""
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-    }
 
 
 def tool_selections(response: ChatResponse) -> list[ToolSelection]:

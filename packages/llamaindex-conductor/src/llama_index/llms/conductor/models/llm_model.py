@@ -40,10 +40,10 @@ from rl_conductor.errors import BadRequestError
 from rl_conductor.integration import (
     call_async_or_sync,
     in_thread,
-    is_strict_schema,
     iterate_in_thread,
     parse_finish_reason,
     price_of,
+    response_format_of,
     stream_async_or_sync,
 )
 from rl_conductor.models.base import checked, priced, require
@@ -126,7 +126,7 @@ class LLMModel:
                 raise BadRequestError(f"{self.name}: {kind} has no field reasoning_effort", model=self.name)
             keywords["reasoning_effort"] = sampling.effort
         if isinstance(request.response_format, JsonFormat):
-            keywords["response_format"] = _response_format(request.response_format)
+            keywords["response_format"] = response_format_of(request.response_format)
         return keywords
 
     @property
@@ -266,14 +266,6 @@ def _is_openai(llm: LLM) -> TypeGuard[Any]:
 def _has_response_format(llm: LLM) -> bool:
     """Whether `llm` constrains its replies to a JSON schema."""
     return _is_openai(llm) and llm._should_use_structure_outputs()  # noqa: SLF001
-
-
-def _response_format(requested: JsonFormat) -> dict[str, Any]:
-    if requested.json_schema is None:
-        return {"type": "json_object"}
-    strict = is_strict_schema(requested.json_schema) if requested.strict is None else requested.strict
-    schema = {"name": requested.name, "schema": requested.json_schema, "strict": strict}
-    return {"type": "json_schema", "json_schema": schema}
 
 
 # ------------------------------------------------------------------------------------------- tools
