@@ -40,7 +40,7 @@ def real_models() -> ChatConductor | None:
     discovered = discover()
     if discovered.embedded:
         return None
-    return ChatConductor(workers={**discovered.pool, "tester": create_tester(ChatConductor(profile="mini"))})
+    return ChatConductor(workers={**discovered.pool, "tester": create_tester(ChatConductor(model="mini"))})
 
 
 def scripted_models() -> ChatConductor:

@@ -54,8 +54,11 @@ def test_mistakes_say_what_to_write(folder: Path, tmp_path: Path) -> None:
 
 def test_a_conductor_can_be_replaced_by_another_folder(folder: Path) -> None:
     chat = ChatConductor({"a": ScriptedModel("a")})
-    copy = chat.model_copy(update={"learned": folder, "workers": None})
+    copy = chat.model_copy(update={"conductor": folder, "workers": None})
     assert copy.invoke(QUESTION).text == ANSWER
+    chat = ChatConductor(conductor=Conductor(ScriptedModel("no plan"), {"a": ScriptedModel("a")}))
+    chat.conductor = folder
+    assert chat.invoke(QUESTION).text == ANSWER
 
 
 def test_the_example_answers(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,15 @@ def test_the_folder_survives_serialisation(folder: Path) -> None:
     assert again.chat([ChatMessage(QUESTION)]).message.content == ANSWER
 
 
+def test_a_conductor_can_be_replaced_by_another_folder(folder: Path) -> None:
+    llm = Conductor([ScriptedModel("a", name="a")])
+    copy = llm.model_copy(update={"conductor": folder, "workers": None})
+    llm = Conductor(conductor=rl_conductor.Conductor(ScriptedModel("no plan"), {"a": ScriptedModel("a")}))
+    llm.conductor = folder
+    for replaced in (copy, llm):
+        assert replaced.chat([ChatMessage(QUESTION)]).message.content == ANSWER
+
+
 async def test_other_workers_of_the_same_names_replace_those_of_the_folder(folder: Path) -> None:
     workers = {"counter": ScriptedModel("7"), "writer": ScriptedModel("Seven.")}
     response = await Conductor(workers, conductor=folder).achat([ChatMessage(QUESTION)])

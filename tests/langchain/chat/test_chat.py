@@ -239,8 +239,7 @@ def test_a_profile_can_be_chosen_once_or_for_a_call() -> None:
     reply = chat.invoke("Write.", model="mini")
     assert reply.response_metadata["model_name"] == "conductor-mini"
     assert len(reply.response_metadata["conductor"]["rounds"][0]["steps"]) < 3
-    assert conducting(profile="mini").model == "mini"
-    assert conducting(profile="mini").conductor.limits.steps == 2
+    assert conducting(model="mini").conductor.limits.steps == 2
 
 
 def test_policy_and_limits_can_be_given_for_a_call() -> None:
@@ -551,7 +550,7 @@ def test_it_is_written_down_with_its_secrets_as_secrets(monkeypatch: pytest.Monk
     key = "sk-secret-0123456789"
     chat = ChatConductor(
         workers={"a": ChatOpenAI(model="gpt-4o-mini", api_key=key), "b": "ollama:llama3.2"},
-        profile="mini",
+        model="mini",
         policy=Policy(final="a"),
         limits=Limits(usd="0.5"),
         temperature=0.1,
@@ -601,7 +600,7 @@ def test_an_unpickled_copy_has_the_same_core_models() -> None:
 
 
 def test_tracers_get_provider_and_model_name() -> None:
-    params = conducting(profile="ultra", temperature=0.5, max_tokens=7, stop=["X"])._get_ls_params()
+    params = conducting(model="ultra", temperature=0.5, max_tokens=7, stop=["X"])._get_ls_params()
     assert params == {
         "ls_provider": "conductor",
         "ls_model_name": "conductor-ultra",

@@ -139,10 +139,14 @@ def test_an_assigned_value_of_the_wrong_type_is_named(name: str, value: Any) -> 
     assert getattr(chat, name) == before
 
 
-def test_a_profile_can_be_assigned_by_name() -> None:
+def test_the_name_of_a_profile_is_called_model_as_a_profile_is_something_else_in_langchain() -> None:
     chat: Any = ChatConductor(WORKERS)
-    chat.profile = "mini"
-    assert chat.model == "mini"
+    with pytest.raises(ConfigError, match=r"profile is 'mini', but .* write model='mini'"):
+        chat.profile = "mini"
+    with pytest.raises(ConfigError, match="write model='mini'"):
+        ChatConductor(WORKERS, profile="mini")
+    chat.model = "mini"
+    assert chat.conductor.limits.steps == 2
 
 
 # ------------------------------------------------------------------------------- instructions

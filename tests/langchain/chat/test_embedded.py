@@ -19,7 +19,7 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> ChatConductor:
     for name in CONFIGURED:
         monkeypatch.delenv(name, raising=False)
     # Without the profile's deadline: on a busy machine, planning would take more than its share of it.
-    return ChatConductor(profile="mini", limits=Limits(steps=2), max_tokens=40, temperature=0, seed=1)
+    return ChatConductor(model="mini", limits=Limits(steps=2), max_tokens=40, temperature=0, seed=1)
 
 
 def test_tiny_models_plan_and_answer(chat: ChatConductor) -> None:

@@ -36,14 +36,14 @@ dict of workers."""
 def resolve_pool(
     workers: Mapping[str, AnyWorker] | None = None,
     planner: AnyModel | Planner | None = None,
-    learned: LearnedSource | None = None,
+    conductor: LearnedSource | None = None,
 ) -> DiscoveredPool:
     """Builds a pool of `workers`, or of the models found on this machine, and selects its planner; both are traced.
 
     Args:
         workers: the workers; of a learned folder by default those of its pool file.
         planner: replaces the planner.
-        learned: a Conductor, or the folder of a learned one.
+        conductor: a Conductor, or the folder of a learned one.
 
     Raises:
         ConfigError: a worker or the planner can't be created, or as for `select_pool`.
@@ -51,7 +51,7 @@ def resolve_pool(
     resolved = select_pool(
         None if workers is None else pool_of(workers),
         None if planner is None else _to_planner(planner),
-        learned,
+        conductor,
         default_planner=lambda pool: _with_thinking(Planner.from_pool(pool)),
     )
     return replace(resolved.map_planners(trace_planner), pool=trace_pool(resolved.pool))
@@ -115,7 +115,7 @@ def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefault
     if isinstance(source, Mapping):
         return build_conductor(resolve_pool(source)), CallDefaults()
     if isinstance(source, str | Path) and Path(source).is_dir():
-        return build_conductor(resolve_pool(learned=source)), CallDefaults()
+        return build_conductor(resolve_pool(conductor=source)), CallDefaults()
     if isinstance(source, Runnable) and (unwrapped := unwrap_conductor(source)) is not None:
         return unwrapped
     if isinstance(source, Runnable):

@@ -24,7 +24,7 @@ class CallOptions(AnswerOptions):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
-    """`mini` or `ultra`."""
+    """The profile, `mini` or `ultra`, as in the settings."""
     tools: Sequence[Any] = ()
     """Tools in any form that LangChain accepts."""
     tool_choice: Any = None

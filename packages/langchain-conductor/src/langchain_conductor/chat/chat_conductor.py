@@ -18,7 +18,7 @@ from langchain_conductor.call_defaults import CALL_SETTINGS
 from langchain_conductor.chat.cache_key import cache_key
 from langchain_conductor.chat.call_options import CallOptions
 from langchain_conductor.chat.run import ChatRun, combine_outputs
-from langchain_conductor.chat.settings import ChatConductorSettings
+from langchain_conductor.chat.settings import ChatConductorSettings, reject_profile_name
 from langchain_conductor.chat.structured_output import Method, Schema, response_format, unwrap_schema, with_parser
 from langchain_conductor.conductors import model_name
 from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, lc_tool
@@ -64,6 +64,7 @@ class ChatConductor(ChatConductorSettings):
                 f"ChatConductor has no setting {name!r}, which belongs to the workers; write {example}, or set the "
                 "vendor's environment variables"
             )
+        reject_profile_name(settings.get("profile"))
         super().__init__(workers=workers, **settings)
 
     # ------------------------------------------------------------------ tools and structured output

@@ -26,7 +26,7 @@ CONDUCTOR_FIELDS = frozenset(
     {
         "workers",
         "planner",
-        "learned",
+        "conductor_source",
         "model",
         "policy",
         "limits",
@@ -38,6 +38,8 @@ CONDUCTOR_FIELDS = frozenset(
     }
 )
 """Fields that the conductor is built from."""
+POOL_FIELDS = frozenset({"workers", "planner", "conductor_source"})
+"""Those of them that select the workers and the planner."""
 
 LANGCHAIN_METADATA = "lc_versions"
 """The key of the metadata that LangChain adds to every chat model."""
@@ -46,19 +48,21 @@ LANGCHAIN_METADATA = "lc_versions"
 class ChatConductorSettings(AnswerOptions, BaseChatModel):
     """A chat model with the settings of a Conductor, which it builds at construction and after changes."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", validate_by_name=True)
 
     workers: SkipValidation[Mapping[str, AnyWorker]] | None = None
     """By name: LangChain chat models, other runnables (agents, graphs, chains), `provider:model`, core workers, or
     entries such as `{"model": agent, "description": "looks up prices"}`. The planner reads names and descriptions."""
     planner: SkipValidation[AnyModel | Planner] | None = None
     """Writes the plans; by default the discovered one, or the first worker that is a language model."""
-    learned: SkipValidation[LearnedSource] | None = None
-    """The folder of a conductor that `rl-conductor learn` created, or a core Conductor; passed as `conductor`."""
+    conductor_source: SkipValidation[LearnedSource] | None = Field(default=None, alias="conductor")
+    """The folder of a conductor that `rl-conductor learn` created, or a core Conductor. It is passed, and assigned, as
+    `conductor`; the attribute of that name is the Conductor that is built from it and the other settings."""
     instructions: str = ""
     """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     model: str | None = None
-    """`mini` or `ultra`; may also be passed as `profile`, and for one call as `model`."""
+    """The profile, `mini` or `ultra`, also for one call. It has LangChain's name for what distinguishes models of one
+    class, as `profile` is LangChain's name for what a model supports."""
     policy: Policy | None = None
     """Which workers are used, and which replies they may see."""
     limits: Limits | None = None
@@ -88,16 +92,6 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
     _recursion_limit: int | None = PrivateAttr(default=None)
     """That of the config of the current call, which LangChain does not pass on."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _rename_fields(cls, fields: Any) -> Any:
-        """Stores a `profile` that is a name as `model`, as a mapping is LangChain's; and `conductor` as `learned`."""
-        if isinstance(fields, dict) and "conductor" in fields:
-            fields = {"learned": fields["conductor"], **{name: fields[name] for name in fields if name != "conductor"}}
-        if isinstance(fields, dict) and isinstance(fields.get("profile"), str):
-            return {"model": fields["profile"], **{name: fields[name] for name in fields if name != "profile"}}
-        return fields
-
     @model_validator(mode="after")
     def _validate_conductor(self) -> Self:
         """Reports mistakes at construction rather than at the first call."""
@@ -111,8 +105,8 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
             ConfigError: the value has the wrong type, or no conductor can be built with it.
             PolicyError: the policy allows no workflow.
         """
-        if name == "profile" and isinstance(value, str):
-            name = "model"
+        if name == "profile":
+            reject_profile_name(value)
         if name in ChatConductorSettings.model_fields.keys() - BaseChatModel.model_fields.keys():
             value = self._validate_value(name, value)
         if name not in CONDUCTOR_FIELDS:
@@ -142,13 +136,14 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copies the model; the copy builds a conductor of its own if `update` changes it."""
+        update = {"conductor_source" if name == "conductor" else name: value for name, value in (update or {}).items()}
         copy = super().model_copy(update=update, deep=deep)
-        copy._reset_conductor(update or ())  # noqa: SLF001
+        copy._reset_conductor(update)  # noqa: SLF001
         return copy
 
     def _reset_conductor(self, changed_fields: Iterable[str]) -> None:
         changed = CONDUCTOR_FIELDS.intersection(changed_fields)
-        if changed & {"workers", "planner", "learned"}:
+        if changed & POOL_FIELDS:
             self._resolved = None
         if changed:
             self._conductor = None
@@ -159,6 +154,10 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         if self._conductor is None:
             self._conductor = self._build_conductor(self.model)
         return self._conductor
+
+    @conductor.setter
+    def conductor(self, source: LearnedSource | None) -> None:
+        self.conductor_source = source
 
     @property
     def call_defaults(self) -> CallDefaults:
@@ -175,7 +174,7 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         )
 
     def _build_conductor(self, profile: str | None) -> Conductor:
-        self._resolved = self._resolved or resolve_pool(self.workers, self.planner, self.learned)
+        self._resolved = self._resolved or resolve_pool(self.workers, self.planner, self.conductor_source)
         return build_conductor(
             self._resolved,
             profile=profile,
@@ -205,3 +204,9 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         if (limit := max_input_tokens(self.conductor)) is not None:
             profile["max_input_tokens"] = limit
         return profile
+
+
+def reject_profile_name(value: object) -> None:
+    """Raises `ConfigError` for the name of a profile in place of LangChain's `profile`, a mapping."""
+    if isinstance(value, str):
+        raise ConfigError(f"profile is {value!r}, but LangChain calls so what a model supports; write model={value!r}")

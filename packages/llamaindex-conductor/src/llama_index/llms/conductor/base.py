@@ -90,14 +90,13 @@ class Conductor(StructuredOutputLLM):
             ConfigError: a worker or planner is unusable; the message says what to write instead.
             PolicyError: the policy allows no workflow.
         """
-        conductor = options.pop("learned", conductor)  # the name of the field, in which it is serialised
         unknown = options.keys() - FunctionCallingLLM.model_fields.keys()
         if unknown:
             raise ConfigError(f"unknown options: {', '.join(sorted(unknown))}; Conductor accepts {', '.join(OPTIONS)}")
         super().__init__(
             workers=workers,
             planner=planner,
-            learned=conductor,
+            conductor=conductor,
             instructions=instructions,
             policy=policy,
             limits=limits,

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Self
 
 from llama_index.core.llms.function_calling import FunctionCallingLLM
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError, field_serializer, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_serializer, field_validator
 from typing_extensions import override
 
 import rl_conductor
@@ -29,7 +29,7 @@ from .workers import (
     reject_placeholder,
 )
 
-POOL_FIELDS = frozenset({"workers", "planner", "learned"})
+POOL_FIELDS = frozenset({"workers", "planner", "conductor_source"})
 """Fields that select the workers and the planner."""
 CORE_FIELDS = POOL_FIELDS | {"instructions", "policy", "limits", "profile", "access", "guardrails"}
 """Fields that the core's Conductor is built from."""
@@ -38,12 +38,16 @@ CORE_FIELDS = POOL_FIELDS | {"instructions", "policy", "limits", "profile", "acc
 class ConductorSettings(FunctionCallingLLM):
     """An LLM with the settings of a Conductor, which it builds when they are set or changed."""
 
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
+
     workers: Any = None
     """Workers of any kind, by name or in a list; `None` discovers the models of this machine."""
     planner: Any = None
     """The planner: `provider:model`, a LlamaIndex LLM or the core's `Planner`; by default the first language model."""
-    learned: Any = None
-    """The folder of a conductor that `rl-conductor learn` created, or the core's conductor; passed as `conductor`."""
+    conductor_source: Any = Field(default=None, alias="conductor")
+    """The folder of a conductor that `rl-conductor learn` created, or the core's Conductor; passed, assigned and
+    serialised as `conductor`. The attribute of that name is the Conductor that is built from it and the other fields.
+    """
     instructions: str = ""
     """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     policy: Policy | None = None
@@ -97,7 +101,7 @@ class ConductorSettings(FunctionCallingLLM):
             PolicyError: the policy allows no workflow.
         """
         copy = super().model_copy(deep=deep)
-        update = update or {}
+        update = {"conductor_source" if name == "conductor" else name: value for name, value in (update or {}).items()}
         for name, value in update.items():
             try:
                 self.__pydantic_validator__.validate_assignment(copy, name, value)
@@ -112,7 +116,7 @@ class ConductorSettings(FunctionCallingLLM):
             self._selected = select_pool(
                 None if self.workers is None else pool_of(self.workers),
                 None if self.planner is None else create_planner(self.planner),
-                self.learned,
+                self.conductor_source,
             )
         if changed_fields & CORE_FIELDS:
             self._core = rl_conductor.Conductor.from_discovered(
@@ -137,6 +141,10 @@ class ConductorSettings(FunctionCallingLLM):
         """The core's Conductor that this LLM runs."""
         return self._core
 
+    @conductor.setter
+    def conductor(self, source: LearnedSource | None) -> None:
+        self.conductor_source = source
+
     @property
     def sampling(self) -> Sampling:
         """Sampling parameters of the worker that gives the answer, unless a call sets others."""
@@ -158,11 +166,9 @@ class ConductorSettings(FunctionCallingLLM):
     def _serialize_planner(self, planner: object) -> Any:
         return describe_worker(planner)
 
-    @field_serializer("learned")
-    def _serialize_learned(self, learned: LearnedSource | None) -> str | None:
-        return (
-            None if learned is None else learned.name if isinstance(learned, rl_conductor.Conductor) else str(learned)
-        )
+    @field_serializer("conductor_source")
+    def _serialize_source(self, source: LearnedSource | None) -> str | None:
+        return None if source is None else source.name if isinstance(source, rl_conductor.Conductor) else str(source)
 
     @field_serializer("guardrails")
     def _serialize_guardrails(self, guardrails: Sequence[Guardrail] | None) -> list[dict[str, str]] | None:
@@ -179,14 +185,14 @@ class ConductorSettings(FunctionCallingLLM):
                 **self.to_dict(),
                 "workers": self.workers,
                 "planner": self.planner,
-                "learned": self.learned,
+                "conductor": self.conductor_source,
                 "guardrails": self.guardrails,
             },
         )
 
 
 OPTIONS = tuple(
-    "conductor" if name == "learned" else name
-    for name in ConductorSettings.model_fields
+    field.alias or name
+    for name, field in ConductorSettings.model_fields.items()
     if name not in FunctionCallingLLM.model_fields
 )
