@@ -16,7 +16,8 @@ from llama_index_instrumentation.base import BaseEvent
 
 from llama_index.llms.conductor import Conductor
 from llamaindex.scripts import TWO_STEPS, EchoLLM, conductor, plan, planner, tool_call_reply, user_messages
-from rl_conductor import Limits, Message, Request, ScriptedModel
+from rl_conductor import Completion, Limits, Message, Request, ScriptedModel
+from rl_conductor.trace.events import AnswerDelta
 
 
 def deltas(llm: Conductor) -> str:
@@ -62,6 +63,16 @@ def test_only_the_answer_of_the_last_round_is_streamed() -> None:
     plans = [plan((0, "Go.", [])), plan((1, "Better.", []))]
     llm = conductor("First.", "Second.", planner=ScriptedModel(plans), limits=Limits(rounds=2))
     assert deltas(llm) == "Second."
+
+
+async def test_a_refusal_of_a_nested_conductor_is_marked_as_one() -> None:
+    refusal = Completion(
+        message=Message.assistant("I can't help."), finish_reason="content_filter", is_refusal=True, model="m"
+    )
+    inner = Conductor([ScriptedModel([refusal], name="a")], planner=planner(plan((0, "Go.", []))))
+    outer = Conductor({"inner": inner}, planner=planner(plan((0, "Go.", []))))
+    deltas = [event async for event in outer.conductor.events("Why?") if isinstance(event, AnswerDelta)]
+    assert deltas == [AnswerDelta(text="I can't help.", is_refusal=True)]
 
 
 def test_plans_and_drafts_of_a_nested_conductor_are_not_streamed() -> None:

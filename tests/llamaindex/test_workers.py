@@ -239,6 +239,23 @@ async def test_the_vendors_reason_is_read_from_its_raw_response(raw: Any, finish
     assert (await LLMModel(RawLLM(raw=[raw])).complete(question())).finish_reason == finish
 
 
+class MuteLLM(RawLLM):
+    """Its responses have no content."""
+
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        return CompletionResponse(text="", raw=self.raw[-1])
+
+
+async def test_a_refusal_is_the_text_of_the_reply_and_marked_as_one() -> None:
+    raw = {"choices": [{"finish_reason": "stop", "message": {"refusal": "I can't help."}}]}
+    completion = await LLMModel(MuteLLM(raw=[raw])).complete(question())
+    assert (completion.text, completion.finish_reason, completion.is_refusal) == (
+        "I can't help.",
+        "content_filter",
+        True,
+    )
+
+
 async def test_the_reason_may_come_before_the_last_chunk() -> None:
     chunks = [_Reply(choices=[_Choice(finish_reason="length")]), _Reply(choices=[])]  # the last one has the usage
     *_, last = [delta async for delta in LLMModel(RawLLM(raw=chunks)).stream(question())]

@@ -30,7 +30,7 @@ from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel, RunnableModel
 from langchain_conductor.models.errors import ERROR_TYPES
-from langchain_vendor import COUNTS, Vendor
+from langchain_vendor import COUNTS, REFUSAL, Vendor
 from rl_conductor import ConfigError, Message, Request, Sampling, ScriptedModel, Tool
 from rl_conductor.errors import (
     AuthenticationError,
@@ -232,6 +232,11 @@ async def test_sampling_of_the_request_overrides_the_models_settings(chat: Any, 
     body = vendor.last.body
     assert (body["temperature"], body["top_p"], body["seed"], body["stop"]) == (0.1, 0.5, 7, ["X"])
     assert body["max_completion_tokens"] == 9
+
+
+async def test_a_refusal_is_the_text_of_the_reply_and_marked_as_one(chat: Any) -> None:
+    completion = await ChatModel(chat("refusing")).complete(HELLO)
+    assert (completion.text, completion.finish_reason, completion.is_refusal) == (REFUSAL, "content_filter", True)
 
 
 async def test_settings_that_a_chat_model_does_not_have_are_left_out() -> None:

@@ -42,6 +42,7 @@ def core_completion(message: AIMessage, *, model: str, price: Price | None) -> C
         message=reply,
         usage=reply_usage(message, price),
         finish_reason="content_filter" if refusal else finish_reason(message),
+        is_refusal=bool(refusal) and reply.text == refusal,
         model=str(metadata.get("model_name") or metadata.get("model") or model),
     )
 

@@ -87,8 +87,7 @@ class LLMModel:
         messages = self._messages(request)
         with translate_errors(self.name, self.llm):
             response = await self._response(request, messages)
-            reason = "content_filter" if _refusal(response) else _finish_reason(response)
-            return self._completion(request, messages, response, reason)
+            return self._completion(request, messages, response, _finish_reason(response))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         require(self, request)
@@ -163,12 +162,14 @@ class LLMModel:
     def _completion(
         self, request: Request, messages: list[ChatMessage], response: ChatResponse, reason: str
     ) -> Completion:
-        message = self._message(response)
+        message, refusal = self._message(response), _refusal(response)
+        reason = "content_filter" if refusal else reason
         return checked(
             Completion(
                 message=message,
                 usage=priced(_usage(messages, response), self.price),
                 finish_reason=parse_finish_reason(reason, tool_calls=bool(message.tool_calls)),
+                is_refusal=bool(refusal) and message.text == refusal,
                 model=self.name,
             ),
             request,

@@ -55,7 +55,7 @@ class NestedConductorModel(WrapperModel):
         await self._acquire()
         async with aclosing(self.host.conductor.events(request)) as events:
             async for event in events:
-                if isinstance(event, AnswerDelta):
+                if isinstance(event, AnswerDelta) and not event.is_refusal:
                     yield Delta(text=event.text)
                 elif isinstance(event, Finished) and event.trace.completion is not None:
                     yield Delta(completion=_sourced_completion(event.trace))
