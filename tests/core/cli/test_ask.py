@@ -216,19 +216,19 @@ def test_a_policy_that_leaves_nobody_is_a_refusal(cli: Cli, pool: Pool, service:
 
 
 def test_a_budget_that_is_too_small_refuses_before_any_call(cli: Cli, pool: Pool, service: Service) -> None:
-    result = cli("ask", "--pool", pool(), "--budget", "0.000001", "Hello?")
+    result = cli("ask", "--pool", pool(), "--usd", "0.000001", "Hello?")
 
     assert (result.exit_code, result.stdout, service.requests) == (1, "", [])
     last = result.stderr.splitlines()[-1]
     assert last.startswith("error: refused before anything was spent: a call to openai:plan-three may cost up to $0.0")
-    told = re.search(r", but --budget 0.000001 leaves \$0.000001; write (--budget) ([\d.]+) or more$", last)
+    told = re.search(r", but --usd 0.000001 leaves \$0.000001; write (--usd) ([\d.]+) or more$", last)
     assert told is not None
     assert cli("ask", "--pool", pool(), *told.groups(), "Hello?").stderr.count("before anything was spent") == 0
     assert service.requests != []
 
 
 def test_limits_and_profile_reach_the_run(cli: Cli, pool: Pool) -> None:
-    limits = ["--budget", "$1.5", "--deadline", "30", "--tokens", "99999", "--rounds", "2", "--steps", "4"]
+    limits = ["--usd", "$1.5", "--seconds", "30", "--tokens", "99999", "--rounds", "2", "--steps", "4"]
     chosen = json.loads(cli("ask", "--json", "--pool", pool(), *limits, "Hello?").stdout)["limits"]
     mini = json.loads(cli("ask", "--json", "--pool", pool(), "--profile", "mini", "Hello?").stdout)["limits"]
 
@@ -244,7 +244,7 @@ def test_limits_and_profile_reach_the_run(cli: Cli, pool: Pool) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--budget", "cheap"), ("--budget", "-1"), ("--deadline", "0"), ("--steps", "0"), ("--profile", "maxi")],
+    [("--usd", "cheap"), ("--usd", "-1"), ("--seconds", "0"), ("--steps", "0"), ("--profile", "maxi")],
 )
 def test_an_option_that_makes_no_sense_is_a_mistake(cli: Cli, arguments: tuple[str, str]) -> None:
     result = cli("ask", *arguments, "Hello?")

@@ -36,11 +36,11 @@ def test_the_budget_holds_for_the_whole_chat(cli: Cli, pool: Pool) -> None:
     lines = "What is 6 * 7?\n" * 3
     result = cli("chat", "--tokens", "20000", "--pool", pool(planner="plan-one"), text=lines)
     assert result.stdout.count("42") == 3
-    result = cli("chat", "--budget", "0.0001", "--pool", pool(planner="plan-one"), text=lines)
+    result = cli("chat", "--usd", "0.0001", "--pool", pool(planner="plan-one"), text=lines)
 
     assert result.stdout == ""
     assert result.stderr.count("error: ") == 3
-    assert "--budget" in result.stderr
+    assert "--usd" in result.stderr
     assert "0 answers" in result.stderr
 
 

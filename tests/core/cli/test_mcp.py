@@ -157,7 +157,7 @@ def test_an_open_address_needs_a_token(cli: Callable[..., Result], arguments: li
 
 @pytest.mark.slow
 async def test_the_command_speaks_over_stdin_and_stdout(command: str, pool: Callable[..., str], tmp_path: Path) -> None:
-    arguments = ["mcp", "--pool", pool(), "--budget", "1"]
+    arguments = ["mcp", "--pool", pool(), "--usd", "1"]
     environment = {"RL_CONDUCTOR_CACHE": str(tmp_path), "OPENAI_API_KEY": "none"}
     async with Client(StdioServerParameters(command=command, args=arguments, env=environment)) as client:
         result = await client.call_tool("ask", {"question": "What is 6 * 7?"})

@@ -108,10 +108,10 @@ def test_probe_fails_when_a_worker_does(cli: Cli, pool: Pool) -> None:
 
 
 def test_probe_keeps_to_its_budget(cli: Cli, pool: Pool, service: Service) -> None:
-    result = cli("pool", "--probe", "--budget", "0.000001", "--pool", pool())
+    result = cli("pool", "--probe", "--usd", "0.000001", "--pool", pool())
 
     assert (result.exit_code, service.requests) == (1, [])
-    told = r"may cost up to \$0\.00\d+, but --budget 0\.000001 leaves \$0\.000001; write --budget 0\.00\d+ or more"
+    told = r"may cost up to \$0\.00\d+, but --usd 0\.000001 leaves \$0\.000001; write --usd 0\.00\d+ or more"
     assert re.search(told, result.stdout)
 
 

@@ -53,7 +53,7 @@ def test_show_refuses_a_step_that_never_was(cli: Cli, kept: Path) -> None:
 
 def test_a_failed_run_is_told_too(cli: Cli, pool: Pool, tmp_path: Path) -> None:
     path = tmp_path / "failed.json"
-    cli("ask", "--save", str(path), "--pool", pool("rate-limit", planner="plan-one"), "--deadline", "5", "Hello?")
+    cli("ask", "--save", str(path), "--pool", pool("rate-limit", planner="plan-one"), "--seconds", "5", "Hello?")
 
     told = cli("trace", "show", str(path), "--step", "1").stdout
 

@@ -70,9 +70,7 @@ def test_cached_calls_are_counted(bench: Callable[..., Bench], folder: Path) -> 
 
 def test_a_spent_budget_ends_the_command_with_a_hint(bench: Callable[..., Bench], folder: Path) -> None:
     bench(ALONE, concurrency=1)
-    result = CliRunner().invoke(
-        app, ["bench", str(folder / "bench.toml"), "--budget", "5", "--out", str(folder / "told")]
-    )
+    result = CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--usd", "5", "--out", str(folder / "told")])
     assert result.exit_code == 1
     assert "the budget of $5.00 is spent; the same command with a larger one goes on from here" in result.stderr
     assert len((folder / "told" / "rows.jsonl").read_text().splitlines()) == 2

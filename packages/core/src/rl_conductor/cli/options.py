@@ -27,6 +27,9 @@ LIMITS = "Limits"
 OUTPUT = "Output"
 HTTP = "HTTP"
 
+LIMIT_OPTIONS = ("usd", "tokens", "seconds", "rounds", "steps")
+"""Fields of `Limits` that are options of commands."""
+
 
 def usd(text: str | Decimal) -> Decimal:
     """Parses an amount of US dollars."""
@@ -119,20 +122,20 @@ Rounds = Annotated[
 Steps = Annotated[
     int | None, typer.Option("--steps", min=1, metavar="N", help="Maximum steps of a plan.", rich_help_panel=LIMITS)
 ]
-Budget = Annotated[
+Usd = Annotated[
     Decimal | None,
     typer.Option(
-        "--budget",
+        "--usd",
         parser=usd,
         metavar="USD",
         help="Maximum US dollars, planning included. A call that could exceed it is not made.",
         rich_help_panel=LIMITS,
     ),
 ]
-Deadline = Annotated[
+Seconds = Annotated[
     float | None,
     typer.Option(
-        "--deadline",
+        "--seconds",
         parser=_seconds,
         metavar="SECONDS",
         help="Time limit of the run, in seconds.",
@@ -203,8 +206,8 @@ class RunOptions:
     profile: ProfileOption = None
     rounds: Rounds = None
     steps: Steps = None
-    budget: Budget = None
-    deadline: Deadline = None
+    usd: Usd = None
+    seconds: Seconds = None
     tokens: Tokens = None
 
     def conductor(self) -> tuple[Conductor, DiscoveredPool]:
@@ -224,13 +227,7 @@ class RunOptions:
         return load_folder(self.conductor_folder) if self.conductor_folder else discover(pool_file=self.pool)
 
     def _limits(self, defaults: Limits) -> Limits:
-        values = {
-            "usd": self.budget,
-            "tokens": self.tokens,
-            "seconds": self.deadline,
-            "rounds": self.rounds,
-            "steps": self.steps,
-        }
+        values = {name: getattr(self, name) for name in LIMIT_OPTIONS}
         return defaults.model_copy(update={name: value for name, value in values.items() if value is not None})
 
     def policy(self, discovered: DiscoveredPool) -> Policy:
@@ -276,6 +273,6 @@ def with_run_options(*, without: Collection[str] = ()) -> Callable[[Callable[...
 
 def with_option_names(error: str) -> str:
     """Replaces the names of limits and rules in an error message by the options that set them."""
-    for limit, option in (("usd", "--budget"), ("tokens", "--tokens"), ("seconds", "--deadline")):
-        error = error.replace(f"limits.{limit}=", f"{option} ")
+    for limit in LIMIT_OPTIONS:
+        error = error.replace(f"limits.{limit}=", f"--{limit} ")
     return error.replace("policy.allow", "--worker").replace("policy.deny", "--deny")

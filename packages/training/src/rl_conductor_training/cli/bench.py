@@ -45,10 +45,10 @@ def bench(
         list[str] | None,
         typer.Option("--system", "-s", metavar="NAME", help="Only this system; may be repeated.", show_default=False),
     ] = None,
-    budget: Annotated[
+    usd: Annotated[
         Decimal | None,
         typer.Option(
-            "--budget", parser=options.usd, metavar="USD", help="Start no new sample after this amount is spent."
+            "--usd", parser=options.usd, metavar="USD", help="Start no new sample after this amount is spent."
         ),
     ] = None,
     out: Annotated[
@@ -77,7 +77,7 @@ def bench(
     fetch_weights(settings)
     folder = out or Path("bench-results") / config.stem
     with lock_folder(folder):
-        bench_run = Bench(settings, ResultFile(folder / "rows.jsonl"), limit=limit, budget=budget)
+        bench_run = Bench(settings, ResultFile(folder / "rows.jsonl"), limit=limit, budget=usd)
         with show_progress(bench_run):
             sections = asyncio.run(bench_run.run())
         report = build_report(bench_run, sections, command=shlex.join(["rl-conductor", *sys.argv[1:]]))

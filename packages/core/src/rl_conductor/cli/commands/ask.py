@@ -28,7 +28,7 @@ def ask(
     Examples:
       rl-conductor ask "A shop sells pens at 3 dollars each. How much do 17 pens cost?"
       git diff | rl-conductor ask "Review this change." --file -
-      rl-conductor ask --budget 0.05 --json --schema city.json "What is the capital of France?" | jq -r .text
+      rl-conductor ask --usd 0.05 --json --schema city.json "What is the capital of France?" | jq -r .text
     """
     request = build_request(question, file, system=system, schema=schema)
     built, discovered = run_options.conductor()

@@ -39,13 +39,13 @@ def chat(
 ) -> None:
     """Talk with the pool over several turns.
 
-    --budget and --tokens limit the whole chat, --deadline each answer.
+    --usd and --tokens limit the whole chat, --seconds each answer.
     Without a terminal, each line of stdin is a turn, and the exit code is 1 if one of them has no answer.
 
     \b
     Examples:
       rl-conductor chat
-      rl-conductor chat --system "Answer in French." --budget 0.10
+      rl-conductor chat --system "Answer in French." --usd 0.10
     """
     built, discovered = run_options.conductor()
     prepare_models(built, discovered, quiet=quiet)

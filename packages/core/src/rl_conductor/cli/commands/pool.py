@@ -32,13 +32,13 @@ PROBE = Request(
     sampling=Sampling(max_tokens=512),  # leaves room for reasoning
     timeout=60.0,
 )
-PROBE_BUDGET = Decimal("0.05")
+PROBE_USD = Decimal("0.05")
 
 
 def pool(
     file: options.PoolOption = None,
     probe: Annotated[bool, typer.Option("--probe", help="Test each worker with a tiny request.")] = False,
-    budget: options.Budget = PROBE_BUDGET,
+    usd: options.Usd = PROBE_USD,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=options.OUTPUT)] = False,
 ) -> None:
     """List the discovered workers with their capabilities and prices.
@@ -46,24 +46,24 @@ def pool(
     \b
     Examples:
       rl-conductor pool
-      rl-conductor pool --pool pool.toml --probe --budget 0.01
+      rl-conductor pool --pool pool.toml --probe --usd 0.01
     """
     discovered = discover(pool_file=file)
     if as_json:
-        _print_json(discovered, budget, probe=probe)
+        _print_json(discovered, usd, probe=probe)
         return
     out = console.stdout()
     for reason in discovered.reasons:
         console.note(out, console.one_line(reason))
     out.print()
     out.print(_workers(discovered))
-    if probe and not _print_probe(_probe_pool(discovered, budget)):
+    if probe and not _print_probe(_probe_pool(discovered, usd)):
         raise typer.Exit(exit_codes.FAILURE)
 
 
-def _print_json(discovered: DiscoveredPool, budget: Decimal | None, *, probe: bool) -> None:
+def _print_json(discovered: DiscoveredPool, usd: Decimal | None, *, probe: bool) -> None:
     """Prints the workers as JSON, with the outcome of the probe if it is wanted."""
-    calls = _probe_pool(discovered, budget) if probe else {}
+    calls = _probe_pool(discovered, usd) if probe else {}
     workers = [
         {
             "name": name,
@@ -131,9 +131,9 @@ def _description(worker: Worker) -> str:
 # ------------------------------------------------------------------------------------------ probing
 
 
-def _probe_pool(discovered: DiscoveredPool, budget: Decimal | None) -> dict[str, Call]:
+def _probe_pool(discovered: DiscoveredPool, usd: Decimal | None) -> dict[str, Call]:
     fetch_embedded(worker.model.name for worker in discovered.pool.values())
-    return asyncio.run(_probe_workers(discovered, Limits(usd=budget)))
+    return asyncio.run(_probe_workers(discovered, Limits(usd=usd)))
 
 
 def _print_probe(calls: Mapping[str, Call]) -> bool:

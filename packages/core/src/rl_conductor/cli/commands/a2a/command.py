@@ -59,7 +59,7 @@ def a2a(
 
     \b
     Examples:
-      rl-conductor a2a --pool pool.toml --budget 0.50
+      rl-conductor a2a --pool pool.toml --usd 0.50
       rl-conductor a2a --host 0.0.0.0 --api-key-env A2A_TOKEN --url https://agents.example.com/team
     """
     _run(run_options, (host, port, api_key_env), (name, description, url))

@@ -35,8 +35,8 @@ def mcp(
 
     \b
     Examples:
-      claude mcp add conductor -- rl-conductor mcp --pool pool.toml --budget 0.50
-      rl-conductor mcp --http --port 8765 --deadline 120
+      claude mcp add conductor -- rl-conductor mcp --pool pool.toml --usd 0.50
+      rl-conductor mcp --http --port 8765 --seconds 120
     """
     _serve(run_options, (host, port, api_key_env) if http else None)
 
