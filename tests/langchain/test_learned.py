@@ -48,6 +48,8 @@ async def test_other_workers_of_the_same_names_replace_those_of_the_folder(folde
 def test_mistakes_say_what_to_write(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not the folder of a learned conductor"):
         ChatConductor(conductor=tmp_path)
+    with pytest.raises(ConfigError, match="conductor is a dict; write"):
+        ChatConductor(conductor={})
     with pytest.raises(ConfigError, match="pass one of them"):
         ChatConductor({"a": ScriptedModel("a")}, conductor=Conductor.load(folder))
 

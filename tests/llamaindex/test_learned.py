@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from llama_index.core.llms import ChatMessage
@@ -58,6 +59,9 @@ async def test_other_workers_of_the_same_names_replace_those_of_the_folder(folde
 def test_mistakes_say_what_to_write(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not the folder of a learned conductor"):
         Conductor(conductor=tmp_path)
+    wrong: Any = Conductor(conductor=folder)
+    with pytest.raises(ConfigError, match="conductor is a Conductor; write"):
+        Conductor(conductor=wrong)
     with pytest.raises(ConfigError, match="pass one of them"):
         Conductor([ScriptedModel("a", name="a")], conductor=rl_conductor.Conductor.load(folder))
 

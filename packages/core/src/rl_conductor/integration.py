@@ -91,8 +91,12 @@ def select_pool(
         default_planner: creates the planner of `workers`.
 
     Raises:
-        ConfigError: `workers` were passed beside a Conductor, none of them can plan, or the folder can't be loaded.
+        ConfigError: `conductor` is something else, `workers` were passed beside a Conductor, none of them can plan, or
+            the folder can't be loaded.
     """
+    if not isinstance(conductor, LearnedSource | None):
+        kind = type(conductor).__name__
+        raise ConfigError(f"conductor is a {kind}; write a rl_conductor.Conductor, or the folder of a learned one")
     if isinstance(conductor, Conductor):
         if workers is not None:
             raise ConfigError("workers and a conductor were passed, which has its own workers; pass one of them")
