@@ -39,6 +39,7 @@ from rl_conductor.errors import (
     ContextLengthError,
     ModelError,
     ModelTimeoutError,
+    OverloadedError,
     RateLimitError,
     UnreachableError,
 )
@@ -254,7 +255,7 @@ async def test_settings_that_a_chat_model_does_not_have_are_left_out() -> None:
         ("bad-request", BadRequestError, False),
         ("missing", BadRequestError, False),
         ("server-error", ModelError, True),
-        ("overloaded", ModelError, True),
+        ("overloaded", OverloadedError, True),
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
