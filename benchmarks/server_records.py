@@ -116,7 +116,7 @@ def read_runs(url: str, *, key: str) -> list[StoredRun]:
 def read_audit(url: str) -> tuple[set[str], str | None]:
     """Reads the runs in the audit record, and where its hash chain is broken."""
     chain, runs = Chain(), set()
-    for (line,) in query(url, "SELECT body FROM records ORDER BY sequence"):
+    for (line,) in query(url, "SELECT line FROM audit_records ORDER BY sequence"):
         chain.read(line)
         runs.add(json.loads(line)["run"])
     return runs, chain.broken

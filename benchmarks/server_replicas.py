@@ -348,7 +348,7 @@ def compare(store: str, tenants: Tenants, kills: list[Kill], vendor_log: Path, e
         )
     stuck = query(store, "SELECT id FROM runs WHERE status = 'running'")
     unaudited = query(
-        store, "SELECT id FROM runs WHERE status IN ('done', 'failed') AND id NOT IN (SELECT run FROM records)"
+        store, "SELECT id FROM runs WHERE status IN ('done', 'failed') AND id NOT IN (SELECT run FROM audit_records)"
     )
     discrepancies = {
         **{kind: records.discrepancies[kind] for kind in ("lost", "duplicated", "wrongly charged")},

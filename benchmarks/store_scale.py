@@ -93,7 +93,7 @@ def fill(engine: Engine, count: int, seed: int, console: Console) -> float:
             for offset, row in enumerate(rows):
                 row["created"] = row["heartbeat"] = end - DAYS * DAY * (1 - (start + offset) / count)
             connection.execute(runs.insert(), rows)
-            connection.execute(worker_usage.insert(), [share for row in rows for share in share_rows(row)])
+            connection.execute(worker_usage.insert(), [usage for row in rows for usage in usage_rows(row)])
             connection.execute(users.insert(), [user_row(row) for row in rows])
             if rated := [feedback_row(row) for row in rows if int(row["id"][4:], 16) % 100 == 5]:
                 connection.execute(feedback.insert(), rated)
@@ -117,7 +117,7 @@ def user_row(row: dict[str, Any]) -> dict[str, Any]:
     return {"run": row["id"], "name": json.loads(row["labels"])["user"], "created": row["created"]}
 
 
-def share_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
+def usage_rows(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns the usage of the workers of a run; one of them is called in every thousandth run only."""
     number = int(row["id"][4:], 16)
     workers = ("", f"worker-{number % 5}", "rare" if number % 1_000 == 11 else f"worker-{number % 3 + 5}")

@@ -98,7 +98,7 @@ async def test_a_record_is_kept_when_its_run_is_deleted(store: Store) -> None:
 
 async def test_a_resumed_run_has_a_record_for_each_end(store: Store) -> None:
     run = new_id()
-    new = NewRun(id=run, key=run, idempotency="order-7", digest="d", api="chat", model="m", created=time.time())
+    new = NewRun(id=run, key=run, idempotency_key="order-7", digest="d", api="chat", model="m", created=time.time())
     trace = await run_two_steps(run)
     for status in ("failed", "done"):
         await store.claim(new)
@@ -112,11 +112,11 @@ async def test_a_resumed_run_has_a_record_for_each_end(store: Store) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("UPDATE records SET body = replace(body, 'red', 'blu') WHERE sequence = 2", "record 2 was changed"),
-        ("UPDATE records SET body = replace(body, 'red', 'blu') WHERE sequence = 3", "record 3 was changed"),
-        ("DELETE FROM records WHERE sequence = 2", "record 2 is missing or out of place"),
-        ("DELETE FROM records WHERE sequence = 1", "record 1 is missing or out of place"),
-        ("UPDATE records SET sequence = -sequence", "record 1 is missing or out of place"),
+        ("UPDATE audit_records SET line = replace(line, 'red', 'blu') WHERE sequence = 2", "record 2 was changed"),
+        ("UPDATE audit_records SET line = replace(line, 'red', 'blu') WHERE sequence = 3", "record 3 was changed"),
+        ("DELETE FROM audit_records WHERE sequence = 2", "record 2 is missing or out of place"),
+        ("DELETE FROM audit_records WHERE sequence = 1", "record 1 is missing or out of place"),
+        ("UPDATE audit_records SET sequence = -sequence", "record 1 is missing or out of place"),
     ],
 )
 async def test_a_change_in_the_database_is_detected_now_and_later(tmp_path: Path, change: str, message: str) -> None:

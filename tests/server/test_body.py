@@ -174,7 +174,7 @@ async def test_trailers_neither_become_headers_nor_grow_without_end(serve: Serve
     chunked = head + f"transfer-encoding: chunked\r\nconnection: close\r\n\r\n{len(body):x}\r\n{body}\r\n0\r\n"
     reply = await say(at, chunked + "idempotency-key: late\r\n\r\n")
     assert b"HTTP/1.1 200" in reply
-    assert [row.idempotency for row in await at.service.store.list_runs()] == [None]
+    assert [row.idempotency_key for row in await at.service.store.list_runs()] == [None]
     async with connection(at) as (reader, writer):
         writer.write((chunked + "x: ").encode())
         reading = asyncio.create_task(reader.read())

@@ -218,7 +218,7 @@ async def test_a_crash_charges_the_calls_in_flight_as_an_upper_bound_and_nothing
 
 async def test_a_resumed_run_is_charged_once_for_the_calls_of_the_crashed_process(start: Start) -> None:
     here, there = await start(), await start()
-    new = NewRun(id="", key=there.key.name, idempotency=secrets.token_hex(8), api="chat", model="m", created=0)
+    new = NewRun(id="", key=there.key.name, idempotency_key=secrets.token_hex(8), api="chat", model="m", created=0)
     new = new.model_copy(update={"id": f"run-{secrets.token_hex(8)}", "created": there.store.now()})
     await there.store.claim(new)
     there.store.save_reservation(new.id, Amount(usd=Decimal("0.1")), Amount(usd=Decimal("0.2")))

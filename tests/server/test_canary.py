@@ -172,7 +172,7 @@ async def test_lost_comparisons_roll_the_canary_back(serve: Serve, upstream: Ven
     for number in range(5):
         assert await answering_arm(at, str(number)) == "conductor"
     assert (await wait_for_percent(at, 0)).startswith("rolled back: losses=0.3 exceeded: ")
-    assert {(pair.answered, pair.verdict) for pair in await pairs(at, 5)} == {("conductor", "loss")}
+    assert {(pair.arm, pair.verdict) for pair in await pairs(at, 5)} == {("conductor", "loss")}
 
 
 async def test_expensive_answers_roll_the_canary_back(serve: Serve, upstream: Vendor, tmp_path: Path) -> None:

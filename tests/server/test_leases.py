@@ -53,7 +53,7 @@ async def run_two_steps() -> tuple[Trace, list[Event]]:
 
 
 def new_run(run: str, name: str | None = None) -> NewRun:
-    values = {"id": run, "key": f"key of {run}", "idempotency": name, "digest": "d", "api": "chat", "model": "m"}
+    values = {"id": run, "key": f"key of {run}", "idempotency_key": name, "digest": "d", "api": "chat", "model": "m"}
     return NewRun.model_validate(values | {"created": time.time(), "question": "Say something."})
 
 
@@ -61,7 +61,7 @@ async def crash(url: str, new: NewRun) -> Trace:
     """Store a run of a process that dies after the first step; return the trace of the complete run."""
     trace, events = await run_two_steps()
     dead = await Store.open(url)
-    if new.idempotency is None:
+    if new.idempotency_key is None:
         dead.begin_run(new)
     else:
         await dead.claim(new)

@@ -13,7 +13,7 @@ from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import write_behind
-from rl_conductor_server.store.tables import response_events, runs
+from rl_conductor_server.store.tables import runs, stream_pieces
 from server.chat_requests import gate
 from server.conftest import At, Serve, until
 
@@ -59,7 +59,7 @@ async def resume(at: At, response: str, after: int) -> list[Any]:
 async def count_rows(at: At) -> int:
     store = at.service.store
     await store.write_queue.flush()
-    return int((await store._reader.execute(select(func.count()).select_from(response_events))).scalar_one())
+    return int((await store._reader.execute(select(func.count()).select_from(stream_pieces))).scalar_one())
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -54,7 +54,7 @@ async def test_the_baseline_answers_and_the_conductor_is_compared_with_it(serve:
     assert raw.headers["x-conductor-arm"] == "baseline"
     assert raw.headers["x-conductor-cost-usd"] == "0.01"
     (pair,) = await pairs(at, 1)
-    assert (pair.run, pair.answered, pair.verdict) == (raw.headers["x-conductor-run"], "baseline", "win")
+    assert (pair.run, pair.arm, pair.verdict) == (raw.headers["x-conductor-run"], "baseline", "win")
     assert pair.reason == "It is right."
     assert (pair.baseline_cost, pair.conductor_cost) == (Decimal("0.01"), Decimal("0.02"))
     assert pair.baseline_seconds > 0 < pair.conductor_seconds

@@ -18,7 +18,7 @@ from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Price
 from rl_conductor_server.auth.key_secrets import hash_key
-from rl_conductor_server.store.tables import DAY, batches, conversations, response_events, responses, runs
+from rl_conductor_server.store.tables import DAY, batches, conversations, responses, runs, stream_pieces
 from server.chat_requests import gate
 from server.conftest import At, Serve, until
 
@@ -26,7 +26,7 @@ MODEL = "conductor-mini"
 CHAT: Any = "/v1/chat/completions"
 KEYS = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
 TOO_LARGE = 413
-STORED_TEXTS = (runs.c.trace, responses.c.body, responses.c.output, response_events.c.body)
+STORED_TEXTS = (runs.c.trace, responses.c.body, responses.c.output, stream_pieces.c.body)
 
 
 def line(number: int, text: str = "Say it.") -> str:

@@ -61,7 +61,7 @@ def new_run(name: str | None = "order-7", digest: str = "d", run: str = "run-1")
     return NewRun(
         id=run,
         key="red",
-        idempotency=name,
+        idempotency_key=name,
         digest=digest,
         api="chat",
         model="m",
@@ -429,7 +429,7 @@ async def test_a_rejected_write_is_logged_and_later_writes_succeed(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        invalid = text("INSERT INTO sessions (digest) VALUES (NULL)")
+        invalid = text("INSERT INTO sign_ins (digest) VALUES (NULL)")
         store.write_queue.add(lambda connection: connection.execute(invalid))
         await store.write_queue.flush()
     store.begin_run(new_run(None))

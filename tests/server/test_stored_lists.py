@@ -58,7 +58,7 @@ async def test_runs_of_a_user_are_listed_newest_first_under_each_name_that_the_c
     labels = {"user": "Ann", "user_email": "ann@example.org", "note": "Bob"}
     for number in range(4):
         begin(store, f"run-{number}", created=100.0 + number, labels=labels if number % 2 else {"user": "Bob"})
-    claim = await store.claim(new_run("run-4", created=99.0, labels={"safety_identifier": "ANN"}, idempotency="i"))
+    claim = await store.claim(new_run("run-4", created=99.0, labels={"safety_identifier": "ANN"}, idempotency_key="i"))
     assert claim.outcome == "new"
 
     async def found(**fields: object) -> list[str]:

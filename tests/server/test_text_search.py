@@ -113,7 +113,7 @@ async def test_a_search_finds_runs_in_progress_and_both_texts_of_ended_ones(stor
 
 
 async def test_a_search_no_longer_finds_the_answer_that_a_repeated_request_replaced(store: Store) -> None:
-    run = new_run("run", "Say it.", idempotency="order-1", digest="d")
+    run = new_run("run", "Say it.", idempotency_key="order-1", digest="d")
     await store.claim(run)
     await finish(store, "run", "Say it.", "old secret", status="failed")
     assert await found(store, "old secret") == ["run"]

@@ -135,9 +135,11 @@ async def opened(url: str, **options: Any) -> AsyncGenerator[Store, None]:
     await store.aclose()
 
 
-def new_run(run: str, idempotency: str | None = None) -> NewRun:
+def new_run(run: str, idempotency_key: str | None = None) -> NewRun:
     created = time.time()
-    return NewRun(id=run, key="red", idempotency=idempotency, digest="d", api="chat", model="m", created=created)
+    return NewRun(
+        id=run, key="red", idempotency_key=idempotency_key, digest="d", api="chat", model="m", created=created
+    )
 
 
 async def write_runs(store: Store, suffix: str = "") -> None:

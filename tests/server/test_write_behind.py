@@ -43,7 +43,7 @@ async def store(url: str) -> AsyncGenerator[Store, None]:
 
 
 def new_run(run: str, name: str | None = None) -> NewRun:
-    return NewRun(id=run, key="red", idempotency=name, digest="d", api="chat", model="m", created=time.time())
+    return NewRun(id=run, key="red", idempotency_key=name, digest="d", api="chat", model="m", created=time.time())
 
 
 async def run_two_steps() -> tuple[Trace, list[Event]]:
@@ -84,15 +84,15 @@ async def blocked_queue(store: Store) -> AsyncGenerator[threading.Event, None]:
 
 
 def overflow(connection: Connection) -> None:
-    connection.execute(text("INSERT INTO sessions (digest, expires) VALUES ('a', :huge)"), {"huge": 2**70})
+    connection.execute(text("INSERT INTO sign_ins (digest, expires) VALUES ('a', :huge)"), {"huge": 2**70})
 
 
 def lone_surrogate(connection: Connection) -> None:
-    connection.execute(text("INSERT INTO sessions (digest, expires) VALUES (:half, 0)"), {"half": "\ud83d"})
+    connection.execute(text("INSERT INTO sign_ins (digest, expires) VALUES (:half, 0)"), {"half": "\ud83d"})
 
 
 def no_value(connection: Connection) -> None:
-    connection.execute(text("INSERT INTO sessions (digest, expires) VALUES (NULL, 0)"))
+    connection.execute(text("INSERT INTO sign_ins (digest, expires) VALUES (NULL, 0)"))
 
 
 def bug(_: Connection) -> None:
@@ -367,7 +367,7 @@ async def test_writes_are_kept_while_the_disk_is_full(url: str, monkeypatch: pyt
 
     def insert(connection: Connection) -> None:
         tries.append(None)
-        statement = "INSERT INTO sessions (digest, expires, identity) VALUES ('a', 0, :long)"
+        statement = "INSERT INTO sign_ins (digest, expires, identity) VALUES ('a', 0, :long)"
         connection.execute(text(statement), {"long": "x" * 100_000})
 
     with full_disk(store):

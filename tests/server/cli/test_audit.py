@@ -120,7 +120,7 @@ def test_a_record_is_valid_without_its_deleted_trace(cli: Cli, kept: str) -> Non
 
 
 def test_a_changed_record_is_detected(cli: Cli, kept: str) -> None:
-    change(kept, "UPDATE records SET body = replace(body, 'red', 'blu') WHERE sequence = 3")
+    change(kept, "UPDATE audit_records SET line = replace(line, 'red', 'blu') WHERE sequence = 3")
 
     result = cli("audit", "--verify", "--store", kept)
 

@@ -22,7 +22,7 @@ def pair(number: int, verdict: PairVerdict) -> Pair:
         shadow=f"run-1{number}",
         experiment="assistant-2026-11-01",
         created=1_790_000_000.0 + number,
-        answered="baseline",
+        arm="baseline",
         verdict=verdict,
         reason="Because.",
         baseline_cost=Decimal("0.01"),

@@ -132,7 +132,7 @@ class ShadowRunner:
             shadow=shadow.id,
             experiment=experiment.pinned,
             created=self._store.now(),
-            answered=user_arm,
+            arm=user_arm,
             verdict=judgement.verdict,
             reason=judgement.reason if request.parsed.keep else "",
             baseline_cost=_cost(baseline),

@@ -123,7 +123,7 @@ class AdmittedRequest:
         return NewRun(
             id=new_run_id(),
             key=self.key.name,
-            idempotency=self.idempotency_key,
+            idempotency_key=self.idempotency_key,
             choice=self.choice,
             digest="" if self.idempotency_key is None else self.digest,
             api=self.api,

@@ -46,7 +46,7 @@ class NewRun(Value):
     id: str
     key: str
     """Name of the API key that pays for it."""
-    idempotency: str | None = None
+    idempotency_key: str | None = None
     """The client's `Idempotency-Key`; without one, sending the request again starts a new run."""
     choice: int = 0
     """Index of the choice, for requests that ask for several."""
@@ -180,7 +180,7 @@ class Pair(Value):
     experiment: str
     """The experiment's pinned name."""
     created: float
-    answered: Arm
+    arm: Arm
     """The arm whose answer the user got."""
     verdict: PairVerdict
     reason: str = ""

@@ -78,13 +78,14 @@ class Statements:
         insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
         now = database_now(dialect)
         run = insert(runs).values(heartbeat=now)
+        claim = run.on_conflict_do_nothing(index_elements=["key", "idempotency_key", "choice"])
         step, usage, deleted = insert(steps), insert(worker_usage), insert(deleted_usage)
         share = insert(budget_leases).values(heartbeat=now)
         is_owned = runs.c.owner == bindparam("by_owner")
         return cls(
             insert_run=run.on_conflict_do_nothing(),
             insert_user=insert(users).on_conflict_do_nothing(),
-            claim_run=run.on_conflict_do_nothing(index_elements=["key", "idempotency", "choice"]).returning(runs.c.id),
+            claim_run=claim.returning(runs.c.id),
             select_owned_runs=select(*(runs.c[name] for name in OWNED_COLUMNS)).where(
                 runs.c.id.in_(bindparam("run_ids", expanding=True)), is_owned
             ),

@@ -309,7 +309,7 @@ class Store:
 
     async def find_arm(self, key: str, idempotency_key: str) -> Arm | None:
         """Returns the experiment's arm that an earlier attempt at the same request was assigned to, if any."""
-        query = select(runs.c.arm).where(runs.c.key == key, runs.c.idempotency == idempotency_key).limit(1)
+        query = select(runs.c.arm).where(runs.c.key == key, runs.c.idempotency_key == idempotency_key).limit(1)
         arm: Arm | None = (await self._reader.execute(query)).scalar_one_or_none()
         return arm
 

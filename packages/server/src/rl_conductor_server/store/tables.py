@@ -27,7 +27,7 @@ runs = Table(
     metadata,
     Column("id", String(32), primary_key=True),
     Column("key", String(64), nullable=False),
-    Column("idempotency", String(255)),
+    Column("idempotency_key", String(255)),
     Column("choice", Integer, nullable=False),
     Column("digest", String(64), nullable=False),
     Column("api", String(16), nullable=False),
@@ -56,7 +56,7 @@ runs = Table(
     Column("cached_from", String(32)),
     Column("saved_usd", Dollars, nullable=False, server_default="0"),
     Column("trace", Text),
-    Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
+    Index("runs_by_idempotency_key", "key", "idempotency_key", "choice", unique=True),
     Index("runs_by_key", "key", "created"),
     Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
     Index("runs_by_time", "created", "key", "model", *USAGE_COLUMNS),
@@ -99,7 +99,7 @@ pairs = Table(
     Column("shadow", String(32), nullable=False),
     Column("experiment", String(128), nullable=False),
     Column("created", Float, nullable=False),
-    Column("answered", String(16), nullable=False),
+    Column("arm", String(16), nullable=False),
     Column("verdict", String(8), nullable=False),
     Column("reason", Text, nullable=False),
     Column("baseline_cost", Dollars),
@@ -132,7 +132,7 @@ steps = Table(
 """Plans, at `PLAN_POSITION`, and finished steps of a run; deleted when the run ends and its trace is stored."""
 
 worker_usage = Table(
-    "shares",
+    "worker_usage",
     metadata,
     Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("worker", String(255), primary_key=True),
@@ -142,8 +142,8 @@ worker_usage = Table(
     Column("calls", Integer, nullable=False),
     Column("unpriced_calls", Integer, nullable=False),
     Column("created", Float, nullable=False),
-    Index("shares_by_worker", "worker", "created"),
-    Index("shares_by_time", "created", "worker", *USAGE_COLUMNS),
+    Index("worker_usage_by_worker", "worker", "created"),
+    Index("worker_usage_by_time", "created", "worker", *USAGE_COLUMNS),
 )
 """Usage of each worker in a run that has ended, which was `created` at that time; the worker of planning calls is the
 empty string."""
@@ -159,7 +159,7 @@ users = Table(
 """The end users whom clients named for a run, in lower case; `created` is that of the run."""
 
 deleted_usage = Table(
-    "forgotten",
+    "deleted_usage",
     metadata,
     Column("key", String(64), primary_key=True),
     Column("owner", String(32), primary_key=True),
@@ -250,8 +250,8 @@ responses = Table(
 )
 """Requests and answers of the Responses API that may be retrieved and continued."""
 
-response_events = Table(
-    "response_events",
+stream_pieces = Table(
+    "stream_pieces",
     metadata,
     Column("run", String(32), ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
@@ -374,7 +374,7 @@ request may be tried again that another one kept waiting.
 """
 
 sign_ins = Table(
-    "sessions",
+    "sign_ins",
     metadata,
     Column("digest", String(64), primary_key=True),
     Column("expires", Float, nullable=False),
@@ -383,12 +383,12 @@ sign_ins = Table(
 """Browsers that signed in, by the SHA-256 of their cookie; `identity` is what an OpenID Connect provider said."""
 
 audit_records = Table(
-    "records",
+    "audit_records",
     metadata,
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("run", String(32), nullable=False),
-    Column("hash", String(64), nullable=False),
-    Column("body", Text, nullable=False),
-    Index("records_by_run", "run"),
+    Column("digest", String(64), nullable=False),
+    Column("line", Text, nullable=False),
+    Index("audit_records_by_run", "run"),
 )
 """The audit record. Its rows are never deleted, even when the runs are."""

@@ -217,7 +217,7 @@ def _erase_private_run(connection: Connection, item: Row[Any]) -> None:
     """Deletes the content of the run of a request with `store: false`, stored to continue it after a crash."""
     if from_json(item.body).get("store") is not False:
         return
-    is_its = and_(runs.c.key == item.key, runs.c.idempotency == f"{item.batch}:{item.line}")
+    is_its = and_(runs.c.key == item.key, runs.c.idempotency_key == f"{item.batch}:{item.line}")
     size = count_octets(runs.c.trace, dialect=connection.dialect.name)
     traces = connection.execute(select(runs.c.key, runs.c.created, size).where(is_its)).all()
     add_sizes(connection, (-Growth(*row) for row in traces))

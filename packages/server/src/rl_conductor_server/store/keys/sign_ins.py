@@ -14,25 +14,25 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 
 class SignIns(StorePart):
-    """The sessions of browsers. A session is identified by the digest of its cookie."""
+    """Browsers that signed in. A sign-in is identified by the digest of the browser's cookie."""
 
     def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, clock: DatabaseClock) -> None:
         super().__init__(reader, write_queue)
         self._clock = clock
 
     async def add(self, digest: str, *, seconds: float, identity: str | None = None) -> None:
-        """Stores a session that expires after `seconds`, with the identity that a provider gave."""
+        """Stores a sign-in that expires after `seconds`, with the identity that a provider gave."""
         expires = self._clock.now() + seconds
         statement = insert(sign_ins).values(digest=digest, expires=expires, identity=identity)
         await self._write_queue.execute(lambda connection: connection.execute(statement).close())
 
     async def is_valid(self, digests: Collection[str]) -> bool:
-        """Returns whether a session with one of these digests exists and has not expired."""
+        """Returns whether a sign-in with one of these digests exists and has not expired."""
         query = select(sign_ins.c.digest).where(sign_ins.c.digest.in_(digests), sign_ins.c.expires > self._clock.now())
         return (await self._reader.execute(query)).first() is not None
 
     async def find_identity(self, digest: str) -> str | None:
-        """Returns the identity of a session of an OpenID Connect provider; `None` if there is no such session."""
+        """Returns the identity of a sign-in at an OpenID Connect provider; `None` if there is no such sign-in."""
         query = select(sign_ins.c.identity).where(sign_ins.c.digest == digest, sign_ins.c.expires > self._clock.now())
         return (await self._reader.execute(query)).scalar_one_or_none()
 

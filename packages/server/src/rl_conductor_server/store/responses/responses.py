@@ -13,7 +13,7 @@ from rl_conductor.types import Text, Value
 from rl_conductor_server.store.models import COMPARISON_APIS
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.retention import delete_some
-from rl_conductor_server.store.tables import pairs, response_events, responses, runs, steps
+from rl_conductor_server.store.tables import pairs, responses, runs, steps, stream_pieces
 from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, count_octets, size_of
 
 MAX_TURNS = 1_000
@@ -90,9 +90,9 @@ class ResponseStore(StorePart):
                 return
             size = size_of(body)
             if replaces_earlier:
-                size -= _measure_events(connection, run)
-                connection.execute(delete(response_events).where(response_events.c.run == run))
-            connection.execute(insert(response_events), row)
+                size -= _measure_pieces(connection, run)
+                connection.execute(delete(stream_pieces).where(stream_pieces.c.run == run))
+            connection.execute(insert(stream_pieces), row)
             add_sizes(connection, [Growth(response.key, response.created, size)])
 
         self._write_queue.add(write)
@@ -100,8 +100,8 @@ class ResponseStore(StorePart):
     async def list_pieces(self, run: str, *, after: int) -> list[StreamPiece]:
         """Returns the pieces that a stream has sent, but for the first `after`."""
         await self._write_queue.flush()
-        query = select(response_events.c.body).where(response_events.c.run == run, response_events.c.position >= after)
-        rows = (await self._reader.execute(query.order_by(response_events.c.position))).scalars()
+        query = select(stream_pieces.c.body).where(stream_pieces.c.run == run, stream_pieces.c.position >= after)
+        rows = (await self._reader.execute(query.order_by(stream_pieces.c.position))).scalars()
         return [piece for body in rows for piece in json.loads(body)]
 
     async def get(self, run: str, *, key: str) -> StoredResponse | None:
@@ -226,13 +226,13 @@ def _measure(connection: Connection, run: str, *, with_run: bool = False) -> lis
     growth = Growth(*row)
     if with_run:
         trace = connection.execute(select(octets(runs.c.trace)).where(runs.c.id == run)).scalar() or 0
-        growth = growth._replace(bytes=growth.bytes + _measure_events(connection, run) + trace)
+        growth = growth._replace(bytes=growth.bytes + _measure_pieces(connection, run) + trace)
     return [growth]
 
 
-def _measure_events(connection: Connection, run: str) -> int:
-    octets = func.sum(count_octets(response_events.c.body, dialect=connection.dialect.name))
-    return int(connection.execute(select(octets).where(response_events.c.run == run)).scalar() or 0)
+def _measure_pieces(connection: Connection, run: str) -> int:
+    octets = func.sum(count_octets(stream_pieces.c.body, dialect=connection.dialect.name))
+    return int(connection.execute(select(octets).where(stream_pieces.c.run == run)).scalar() or 0)
 
 
 def _chain(run: str, key: str) -> CTE:

@@ -26,16 +26,16 @@ def append_records(connection: Connection, factories: Iterable[RecordFactory]) -
 
     Must run in a writer transaction: the write lock ensures that only one process appends at a time.
     """
-    newest = select(audit_records.c.sequence, audit_records.c.hash).order_by(audit_records.c.sequence.desc()).limit(1)
+    newest = select(audit_records.c.sequence, audit_records.c.digest).order_by(audit_records.c.sequence.desc()).limit(1)
     last = connection.execute(newest).first()
-    sequence, previous = (0, BEGINNING) if last is None else (last.sequence, last.hash)
+    sequence, previous = (0, BEGINNING) if last is None else (last.sequence, last.digest)
     rows = []
     for make_record in factories:
         sequence += 1
         record = make_record(sequence=sequence, previous=previous)
         line = record.line
         previous = digest_of(line)
-        rows.append({"sequence": sequence, "run": record.run, "hash": previous, "body": line})
+        rows.append({"sequence": sequence, "run": record.run, "digest": previous, "line": line})
     if rows:
         connection.execute(insert(audit_records), rows)
 
@@ -43,13 +43,13 @@ def append_records(connection: Connection, factories: Iterable[RecordFactory]) -
 async def read_records(reader: StoreReader, chain: Chain) -> AsyncGenerator[str, None]:
     """Yields every line, oldest first, after `chain` has verified it."""
     columns = audit_records.c
-    oldest_first = select(columns.sequence, columns.hash, columns.body).order_by(columns.sequence)
+    oldest_first = select(columns.sequence, columns.digest, columns.line).order_by(columns.sequence)
     page = (await reader.execute(oldest_first.limit(PAGE_SIZE))).all()
     while page:
         for row in page:
-            chain.read(row.body)
-            if chain.broken is None and row.hash != chain.head:
+            chain.read(row.line)
+            if chain.broken is None and row.digest != chain.head:
                 chain.broken = f"record {chain.records} was changed"
-            yield row.body
+            yield row.line
         next_page = oldest_first.where(columns.sequence > page[-1].sequence).limit(PAGE_SIZE)
         page = (await reader.execute(next_page)).all()

@@ -35,7 +35,7 @@ END_COLUMNS = ("seconds", "error", "trace", "answer")
 """Columns that are set only when a run has ended."""
 COLUMNS_BUT_TRACE = [column for column in runs.c if column is not runs.c.trace]
 """The trace may be long, and other writes wait while it is read."""
-EXPIRED_COLUMNS = ("id", "key", "idempotency", "api", "model", "owner", "created", "heartbeat")
+EXPIRED_COLUMNS = ("id", "key", "idempotency_key", "api", "model", "owner", "created", "heartbeat")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ class RunLeases:
             if rows := user_rows(run):
                 connection.execute(self.statements.insert_user, rows)
             return Claim(id=run.id, created=run.created, outcome="new")
-        same_request = and_(runs.c.key == run.key, runs.c.idempotency == run.idempotency, runs.c.choice == run.choice)
+        same_request = and_(
+            runs.c.key == run.key, runs.c.idempotency_key == run.idempotency_key, runs.c.choice == run.choice
+        )
         columns = [
             *COLUMNS_BUT_TRACE,
             runs.c.trace.is_not(None).label("has_trace"),
@@ -151,7 +153,7 @@ class RunLeases:
         append_records(connection, [_audit_record(row, rounds_by_run[row.id]) for row in rows])
 
     def _failed_values(self, row: Row[Any]) -> dict[str, Any]:
-        hint = "" if row.idempotency is None else "; send the request with its Idempotency-Key again to continue it"
+        hint = "" if row.idempotency_key is None else "; send the request with its Idempotency-Key again to continue it"
         return {
             "by_id": row.id,
             "by_owner": row.owner,

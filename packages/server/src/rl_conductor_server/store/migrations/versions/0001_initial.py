@@ -77,7 +77,7 @@ def _create_runs() -> None:
         "runs",
         sa.Column("id", sa.String(32), primary_key=True),
         sa.Column("key", sa.String(64), nullable=False),
-        sa.Column("idempotency", sa.String(255)),
+        sa.Column("idempotency_key", sa.String(255)),
         sa.Column("choice", sa.Integer, nullable=False),
         sa.Column("digest", sa.String(64), nullable=False),
         sa.Column("api", sa.String(16), nullable=False),
@@ -113,7 +113,7 @@ def _create_runs() -> None:
 
 def _run_indexes() -> tuple[sa.Index, ...]:
     return (
-        sa.Index("runs_by_idempotency", "key", "idempotency", "choice", unique=True),
+        sa.Index("runs_by_idempotency_key", "key", "idempotency_key", "choice", unique=True),
         sa.Index("runs_by_key", "key", "created"),
         sa.Index("runs_by_charge", "key", "created", "charged_usd", "charged_tokens"),
         sa.Index("runs_by_time", "created", "key", "model", *USAGE),
@@ -149,7 +149,7 @@ def _create_details_of_runs() -> None:
         sa.Column("body", sa.Text, nullable=False),
     )
     op.create_table(
-        "shares",
+        "worker_usage",
         sa.Column("run", sa.String(32), sa.ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
         sa.Column("worker", sa.String(255), primary_key=True),
         sa.Column("cost", sa.BigInteger, nullable=False),
@@ -158,8 +158,8 @@ def _create_details_of_runs() -> None:
         sa.Column("calls", sa.Integer, nullable=False),
         sa.Column("unpriced_calls", sa.Integer, nullable=False),
         sa.Column("created", sa.Float, nullable=False),
-        sa.Index("shares_by_worker", "worker", "created"),
-        sa.Index("shares_by_time", "created", "worker", *USAGE),
+        sa.Index("worker_usage_by_worker", "worker", "created"),
+        sa.Index("worker_usage_by_time", "created", "worker", *USAGE),
     )
     op.create_table(
         "users",
@@ -178,12 +178,12 @@ def _create_details_of_runs() -> None:
         sa.Column("updated", sa.Float, nullable=False),
     )
     op.create_table(
-        "records",
+        "audit_records",
         sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("run", sa.String(32), nullable=False),
-        sa.Column("hash", sa.String(64), nullable=False),
-        sa.Column("body", sa.Text, nullable=False),
-        sa.Index("records_by_run", "run"),
+        sa.Column("digest", sa.String(64), nullable=False),
+        sa.Column("line", sa.Text, nullable=False),
+        sa.Index("audit_records_by_run", "run"),
     )
 
 
@@ -194,7 +194,7 @@ def _create_experiments() -> None:
         sa.Column("shadow", sa.String(32), nullable=False),
         sa.Column("experiment", sa.String(128), nullable=False),
         sa.Column("created", sa.Float, nullable=False),
-        sa.Column("answered", sa.String(16), nullable=False),
+        sa.Column("arm", sa.String(16), nullable=False),
         sa.Column("verdict", sa.String(8), nullable=False),
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("baseline_cost", sa.BigInteger),
@@ -215,7 +215,7 @@ def _create_experiments() -> None:
 
 def _create_usage() -> None:
     op.create_table(
-        "forgotten",
+        "deleted_usage",
         sa.Column("key", sa.String(64), primary_key=True),
         sa.Column("owner", sa.String(32), primary_key=True),
         sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
@@ -275,7 +275,7 @@ def _create_access() -> None:
         sa.Index("api_keys_by_name", "name"),
     )
     op.create_table(
-        "sessions",
+        "sign_ins",
         sa.Column("digest", sa.String(64), primary_key=True),
         sa.Column("expires", sa.Float, nullable=False),
         sa.Column("identity", sa.Text),
@@ -296,7 +296,7 @@ def _create_responses() -> None:
         sa.Index("responses_by_time", "created"),
     )
     op.create_table(
-        "response_events",
+        "stream_pieces",
         sa.Column("run", sa.String(32), sa.ForeignKey("responses.run", ondelete="CASCADE"), primary_key=True),
         sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("body", sa.Text, nullable=False),
