@@ -59,7 +59,9 @@ def _leave_out_reason(record: logging.LogRecord) -> bool:
     return True
 
 
-logging.getLogger("rl_conductor.run").addFilter(_leave_out_reason)
+def filter_run_log() -> None:
+    """Makes the log of runs obey `leave_out_reasons`, whoever configures the log; a second call changes nothing."""
+    logging.getLogger("rl_conductor.run").addFilter(_leave_out_reason)
 
 
 def configure_logging(entry: LogEntry) -> None:

@@ -16,7 +16,7 @@ from rl_conductor_server.catalog import ModelCatalog
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.experiments.shadow import ShadowRunners
-from rl_conductor_server.logs import log_failures
+from rl_conductor_server.logs import filter_run_log, log_failures
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.registry import RunRegistry
@@ -61,6 +61,7 @@ class Service:
             ConfigError: the store can't be opened, an experiment or a key names an unknown model, or a key has a
                 reserved name.
         """
+        filter_run_log()
         experiments = Experiments(settings.experiments, catalog)
         check_names(settings)
         experiments.catalog.check_keys(settings.keys)
