@@ -9,7 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from rl_conductor_server.process import listen
-from rl_conductor_server.process.listen import GC_THRESHOLDS, allow_many_connections, collect_garbage_rarely
+from rl_conductor_server.process.listen import (
+    GC_THRESHOLDS,
+    allow_many_connections,
+    collect_garbage_rarely,
+    max_connections,
+)
+from rl_conductor_server.settings import IntakeEntry
 from server.conftest import Serve
 
 
@@ -52,7 +58,13 @@ def test_a_server_warns_of_a_low_limit_of_connections(
 ) -> None:
     monkeypatch.setattr(listen, "MAX_OPEN_FILES", 1_024)
     allow_many_connections()
-    assert "at most about 1024 clients can connect at once" in caplog.text
+    assert "at most 1024 files can be open" in caplog.text
+
+
+@pytest.mark.usefixtures("open_files")
+def test_connections_leave_some_of_the_open_files_to_others() -> None:
+    assert max_connections(IntakeEntry()) == 768
+    assert max_connections(IntakeEntry(connections=5_000)) == 5_000
 
 
 async def test_idle_connections_outlive_those_of_load_balancers(serve: Serve) -> None:

@@ -50,6 +50,7 @@ from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.request_validation.errors import invalid_parameter
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings, WebEntry
+from rl_conductor_server.transport.connection_limit import RequestLimit
 from rl_conductor_server.transport.cors import ApiCors
 from rl_conductor_server.transport.request_guard import RequestGuard
 from rl_conductor_server.web.pages import router as pages
@@ -105,20 +106,23 @@ def create_app(*conductors: Conductor, settings: Settings | None = None) -> Fast
     return _build(open_service, effective.web)
 
 
-def service_app(service: Service) -> FastAPI:
-    """Creates the ASGI application of a service, which it opens and closes."""
+def service_app(service: Service, *, max_connections: int | None = None) -> FastAPI:
+    """Creates the ASGI application of a service, which it opens and closes.
+
+    `max_connections` of its server limits the requests in progress, see `RequestLimit`.
+    """
 
     @asynccontextmanager
     async def open_service() -> AsyncGenerator[Service, None]:
         async with service.open(), BatchProcessor(service).open():
             yield service
 
-    app = _build(open_service, service.settings.web)
+    app = _build(open_service, service.settings.web, max_connections=max_connections)
     app.state.service = service
     return app
 
 
-def _build(open_service: OpenService, web: WebEntry) -> FastAPI:
+def _build(open_service: OpenService, web: WebEntry, *, max_connections: int | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
         async with open_service() as service:
@@ -136,6 +140,8 @@ def _build(open_service: OpenService, web: WebEntry) -> FastAPI:
     if web.origins:
         app.add_middleware(ApiCors, origins=web.origins)
     app.add_middleware(RequestGuard, origins=web.origins)
+    if max_connections is not None:
+        app.add_middleware(RequestLimit, max_connections=max_connections)
     app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
     for error in (ConductorError, *STORE_ERRORS):

@@ -16,7 +16,8 @@ from uvicorn import Config, Server
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.app import service_app
 from rl_conductor_server.service import Service
-from rl_conductor_server.settings import Settings
+from rl_conductor_server.settings import IntakeEntry, Settings
+from rl_conductor_server.transport.connection_limit import ConnectionLimit
 from rl_conductor_server.transport.http_protocol import LimitingProtocol
 
 if sys.platform != "win32":
@@ -31,6 +32,10 @@ log = logging.getLogger("rl_conductor_server")
 
 MAX_OPEN_FILES, FEW_OPEN_FILES = 65_536, 4_096
 """Open files, of which each connection takes one: the limit that a server asks for, and one that it warns of."""
+MAX_CONNECTIONS = 10_000
+"""Default limit of connections; so many idle ones take about 130 MB."""
+FILE_SHARE = 3 / 4
+"""The part of the open files that connections may take by default; calls to models and the store need others."""
 REPLY_SECONDS = 5
 """Seconds after the draining in which the replies of cancelled runs are sent."""
 KEEP_ALIVE_SECONDS = 75
@@ -61,7 +66,7 @@ def collect_garbage_rarely() -> None:
 def allow_many_connections() -> None:
     """Raises the limit of open files as far as the system lets it, because most systems start with 1,024.
 
-    At the limit, no client can connect any more.
+    At the limit, no client could connect any more; see `max_connections`.
     """
     if sys.platform == "win32":
         return
@@ -72,7 +77,17 @@ def allow_many_connections() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
             soft = new_limit
     if 0 <= soft < FEW_OPEN_FILES:
-        log.warning("at most about %d clients can connect at once: raise the limit of open files (ulimit -n)", soft)
+        log.warning("at most %d files can be open, one for each client: raise the limit (ulimit -n)", soft)
+
+
+def max_connections(intake: IntakeEntry) -> int:
+    """Returns the limit of connections of this process: that of the settings, or else by its limit of open files."""
+    if intake.connections is not None:
+        return intake.connections
+    if sys.platform == "win32":
+        return MAX_CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, int(soft * FILE_SHARE))
 
 
 def listening_socket(settings: Settings, *, has_stored_keys: bool = False) -> socket.socket:
@@ -108,14 +123,16 @@ def is_loopback(host: str) -> bool:
 def http_server(service: Service) -> Server:
     """Creates a server that stops on a signal, after draining the runs in progress."""
     intake = service.settings.intake
+    limit = ConnectionLimit(max_connections(intake))
 
     class Protocol(LimitingProtocol):
         seconds = intake.client_seconds
         idle_seconds = KEEP_ALIVE_SECONDS
         header_bytes = intake.header_bytes
+        connection_limit = limit
 
     config = Config(
-        service_app(service),
+        service_app(service, max_connections=limit.maximum),
         http=Protocol,
         ws="none",
         lifespan="on",

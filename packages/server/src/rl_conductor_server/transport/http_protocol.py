@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with limits on the size of headers and on slow clients."""
+"""uvicorn's HTTP protocol, with limits on connections, on the size of headers and on slow clients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Literal
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from rl_conductor_server.transport.connection_limit import ConnectionLimit
+
 MAX_CHUNKED_SIZE = 16
 """Maximum number of bytes that a client may send for each byte of the body; chunks of one byte take 6."""
 TIMER_TOLERANCE = 0.01
@@ -14,7 +16,7 @@ TIMER_TOLERANCE = 0.01
 
 
 class LimitingProtocol(HttpToolsProtocol):
-    """Closes connections of clients that send long headers, or are too slow to send them or to read.
+    """Closes connections of clients that send long headers, are too slow to send them or to read, or are too many.
 
     uvicorn and httptools have no such limits.
     """
@@ -24,6 +26,8 @@ class LimitingProtocol(HttpToolsProtocol):
     idle_seconds = 75.0
     """From the end of a response to the next request."""
     header_bytes = 64 * 2**10
+    connection_limit: ConnectionLimit
+    """Shared by all connections of a process."""
     _is_watched = False
     _has_resumed = False
     """Since the last check whether the client reads: then the response went on, however much of it is unread."""
@@ -38,6 +42,7 @@ class LimitingProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.connection_limit.make_room(len(self.connections))
         self._expect_headers(self.seconds)
 
     def data_received(self, data: bytes) -> None:
@@ -66,6 +71,7 @@ class LimitingProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._part = "body"
         self._stop_timer()
+        self.connection_limit.remove_waiting(self.transport)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -84,6 +90,7 @@ class LimitingProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._stop_timer()
+        self.connection_limit.remove_waiting(self.transport)
 
     def pause_writing(self) -> None:
         """Starts a timeout for a client that reads slowly: the response, or closing the transport, waits for it."""
@@ -118,6 +125,8 @@ class LimitingProtocol(HttpToolsProtocol):
         """Closes the connection unless the headers of another request are complete after `seconds`."""
         self._deadline = self.loop.time() + seconds
         self._start_timer(seconds)
+        if not self._is_responding:
+            self.connection_limit.add_waiting(self.transport)
 
     def _start_timer(self, seconds: float, unread_bytes: int | None = None) -> None:
         self._stop_timer()

@@ -1,0 +1,70 @@
+"""The limits of connections and of requests in progress, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import httpx
+import pytest
+
+from core.runs import SOON, Gated, forever
+from server.chat_requests import post
+from server.conftest import Serve, until
+from server.raw_connections import connection
+
+PROBE = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n", PROBE])
+async def test_beyond_the_limit_a_new_connection_takes_the_place_of_the_one_that_waits_longest_for_a_request(
+    serve: Serve, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    at = await serve(intake={"connections": 8})
+    async with AsyncExitStack() as stack:
+        idle = [await stack.enter_async_context(connection(at)) for _ in range(8)]
+        await until(lambda: len(at.server.server_state.connections) == 8)
+        for reader, writer in idle:
+            writer.write(sent)
+            if sent == PROBE:
+                assert b"200" in await reader.readline()
+        assert (await post(at)).status_code == 200
+        first, *others = idle
+        while await asyncio.wait_for(first[0].read(1_000), SOON):  # the rest of its response
+            pass
+        assert not any(reader.at_eof() for reader, _ in others)
+    assert caplog.text.count("8 connections are open; idle ones are closed") == 1
+
+
+async def test_a_connection_with_a_request_in_progress_is_not_closed_for_a_new_one(serve: Serve) -> None:
+    a = Gated("late", forever)
+    at = await serve({"a": a}, intake={"connections": 8})
+    asking = asyncio.create_task(post(at))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    async with AsyncExitStack() as stack:
+        idle = [await stack.enter_async_context(connection(at)) for _ in range(12)]
+        for reader, _ in idle[:5]:
+            assert await asyncio.wait_for(reader.read(), SOON) == b""
+        assert len(at.server.server_state.connections) == 8
+        assert not asking.done()
+    asking.cancel()
+
+
+async def test_probes_are_answered_while_requests_take_their_part_of_the_connections(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = Gated("late", forever)
+    at = await serve({"a": a}, intake={"connections": 8})
+    asking = [asyncio.create_task(post(at)) for _ in range(6)]
+    await until(lambda: a.held == 6)
+    refused = await post(at)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+    assert (refused.headers["retry-after"], refused.headers["connection"]) == ("5", "close")
+    async with httpx.AsyncClient(base_url=at.url) as probe:
+        assert [(await probe.get(path)).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
+    assert 'conductor_requests_total{path="other",status="503"} 1.0' in (await at.http.get("/metrics")).text
+    assert "6 requests are in progress; further ones are rejected" in caplog.text
+    for task in asking:
+        task.cancel()
+    await until(lambda: at.service.runs.waiting == 0 and not list(at.service.runs.active_ids))
+    assert (await at.http.get("/v1/models")).status_code == 200
