@@ -49,6 +49,21 @@ async def test_a_request_that_another_server_answers_waits_without_the_write_loc
     assert len(a.requests) == 1
 
 
+async def test_an_answer_that_is_stored_is_repeated_without_a_claim(serve: Serve, url: str) -> None:
+    at = await serve(store={"url": url})
+    statements = list[str]()
+
+    def record(*arguments: Any) -> None:
+        statements.append(arguments[2])
+
+    assert (await post(at, NAMED)).status_code == 200
+    event.listen(at.service.store.write_queue._engine, "before_cursor_execute", record)
+    again, other = await post(at, NAMED), await post(at, NAMED, temperature=0.5)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_mismatch")
+    assert not [statement for statement in statements if "INSERT INTO runs" in statement]
+
+
 async def test_of_two_requests_at_once_to_one_server_the_second_follows_the_first_ones_run_at_once(
     serve: Serve, url: str
 ) -> None:

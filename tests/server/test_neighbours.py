@@ -128,15 +128,30 @@ async def test_an_answer_that_is_repeated_takes_room(serve: Serve) -> None:
     assert (await post(at, once)).headers["idempotent-replayed"] == "true"
 
 
-async def test_an_answer_that_is_repeated_takes_a_slot(serve: Serve) -> None:
+async def test_an_answer_is_repeated_while_all_slots_are_taken(serve: Serve) -> None:
     a = Gated("late", forever)
     at = await serve({"a": "at once", "b": a}, intake={"running": 1, "waiting": 0})
     once = {"idempotency-key": "one"}
     assert (await post(at, once)).status_code == 200
     other = asyncio.create_task(post(at, conductor={"policy": {"deny": ["a"]}}))
     await asyncio.wait_for(a.asked.wait(), SOON)
-    assert (await post(at, once)).status_code == 429
+    assert (await post(at, once)).headers["idempotent-replayed"] == "true"
     other.cancel()
+
+
+async def test_retries_of_one_key_beyond_what_may_wait_are_refused_and_those_of_another_are_not(serve: Serve) -> None:
+    at = await serve(keys=KEYS, intake={"waiting": 1})
+    once = {"idempotency-key": "one"}
+    for headers in (RED, BLUE):
+        assert (await post(at, headers | once)).status_code == 200
+    async with at.service.runs._replays.slot("red"):
+        waiting = asyncio.create_task(post(at, RED | once))
+        await until(lambda: at.service.runs._replays.waiting == 1)
+        refused = await post(at, RED | once)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "busy")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await post(at, BLUE | once)).headers["idempotent-replayed"] == "true"
+    assert (await waiting).headers["idempotent-replayed"] == "true"
 
 
 async def test_stored_values_take_room_while_their_client_reads_them(serve: Serve) -> None:

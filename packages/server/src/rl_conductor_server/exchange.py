@@ -15,7 +15,6 @@ from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
 from rl_conductor_server.api.frames import encode_frames, wait_started
 from rl_conductor_server.api.response_headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
-from rl_conductor_server.api.threads import MAX_INLINE_BYTES, run_by_size
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError, invalid_request
@@ -26,6 +25,7 @@ from rl_conductor_server.request_validation.tool_results import check_tool_resul
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import AdmittedRequest, admit
 from rl_conductor_server.service import Service
+from rl_conductor_server.threads import MAX_INLINE_BYTES, run_by_size
 from rl_conductor_server.transport.body import read_json
 from rl_conductor_server.transport.disconnect import run_until_disconnect
 from rl_conductor_server.transport.request_headers import read_idempotency_key, wants_cached
@@ -211,8 +211,12 @@ class Exchange:
             return JSONResponse(self._adapter.response(parsed, header, Results(())), headers=headers)
         results = Results(await asyncio.gather(*(run.result() for run in runs)))
         size = sum(map(_answer_size, results.traces))
-        body = self._adapter.response(parsed, header, results)
-        return self._send(await run_by_size(size, lambda: JSONResponse(body, headers=headers | results.headers)))
+
+        def encode() -> JSONResponse:
+            body = self._adapter.response(parsed, header, results)
+            return JSONResponse(body, headers=headers | results.headers)
+
+        return self._send(await run_by_size(size, encode))
 
     def _stream(
         self, runs: Sequence[RunHandle], frames: AsyncGenerator[str, None], headers: dict[str, str]

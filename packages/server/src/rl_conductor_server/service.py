@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from rl_conductor_server.auth.budgets import KeyBudget
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("rl_conductor_server")
 
 HOUR, DAY = 3_600, 86_400
+MAX_REPLAYS = 2
+"""Maximum number of stored answers that are read at once; each keeps the processor of this process busy."""
 MAX_STORE_DELAY = 4.0
 """Maximum pause between two attempts to open the store, in seconds."""
 
@@ -73,18 +76,20 @@ class Service:
         for warning in experiments.catalog.price_warnings({key.name: key.entry for key in keys if key.entry}):
             log.warning(warning)
         shadows = ShadowRunners(experiments, store, metrics)
-        admission = Admission(
-            settings.intake.running,
-            settings.intake.waiting,
-            is_shared=lambda: keys.are_several,
-            on_queue=metrics.set_queue_depth,
+        limit = partial(Admission, max_waiting=settings.intake.waiting, is_shared=lambda: keys.are_several)
+        runs = RunRegistry(
+            store,
+            limit(settings.intake.running, on_queue=metrics.set_queue_depth),
+            metrics,
+            replays=limit(MAX_REPLAYS),
+            on_answer=shadows.offer,
         )
         return cls(
             settings=settings,
             experiments=experiments,
             store=store,
             keys=keys,
-            runs=RunRegistry(store, admission, metrics, on_answer=shadows.offer),
+            runs=runs,
             shadows=shadows,
             canaries=CanaryController(experiments, store, metrics),
             metrics=metrics,

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from rl_conductor_server.api.threads import MAX_INLINE_BYTES, run_by_size
 from rl_conductor_server.request_validation.parsing import Body, parse_body
 from rl_conductor_server.service import Service
+from rl_conductor_server.threads import MAX_INLINE_BYTES, run_by_size
 from rl_conductor_server.transport.body import read_json
 from rl_conductor_server.transport.streams import in_pieces
 

@@ -17,7 +17,6 @@ from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
 from rl_conductor_server.api.openai_responses.state.errors import conversation_locked, conversation_not_found
 from rl_conductor_server.api.openai_responses.state.history import check_storage
-from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.endpoints.bodies import json_response, list_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
@@ -27,6 +26,7 @@ from rl_conductor_server.request_validation.counts import check_counts
 from rl_conductor_server.request_validation.parsing import Body, parse_body
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import Conversation
+from rl_conductor_server.threads import run_by_size
 from rl_conductor_server.transport.body import read_json
 
 PAGE_BYTES = 2**20

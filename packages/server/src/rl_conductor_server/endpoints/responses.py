@@ -16,12 +16,12 @@ from rl_conductor_server.api.openai_responses.response import unanswered_body
 from rl_conductor_server.api.openai_responses.state.errors import response_not_found
 from rl_conductor_server.api.openai_responses.state.resumption import follow_run, resume_stream
 from rl_conductor_server.api.openai_responses.state.stored_body import response_body
-from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.endpoints.bodies import json_response, list_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow, StoredResponse
+from rl_conductor_server.threads import run_by_size
 from rl_conductor_server.transport.streams import EventStream
 
 router = APIRouter(prefix="/v1/responses")

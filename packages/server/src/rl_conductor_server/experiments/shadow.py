@@ -60,9 +60,8 @@ class ShadowRunner:
         self._entry = entry
         self._store = store
         self._metrics = metrics
-        self._runs = RunRegistry(
-            store, Admission(entry.concurrency * MAX_RUNS_PER_PAIR, 0), metrics, on_answer=_ignore_answer
-        )
+        admission = Admission(entry.concurrency * MAX_RUNS_PER_PAIR, 0)
+        self._runs = RunRegistry(store, admission, metrics, replays=admission, on_answer=_ignore_answer)
         self._queue: asyncio.Queue[UserAnswer] = asyncio.Queue(QUEUE_SIZE)
 
     @asynccontextmanager

@@ -15,7 +15,7 @@ from rl_conductor_server.runs.cached_answer import cached_trace
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.task import RunTask
-from rl_conductor_server.store import Claim, NewRun, Store
+from rl_conductor_server.store import Claim, NewRun, Store, StoredAnswer
 
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 1.0
 """Interval between checks of a run that another process runs; it grows by half each time."""
@@ -32,12 +32,22 @@ class RunRegistry:
         admission: Admission,
         metrics: Metrics,
         *,
+        replays: Admission,
         on_answer: Callable[[AdmittedRequest, Trace], None],
     ) -> None:
-        """`on_answer` is called at the end of each run with an answer, and must not block."""
+        """Starts without runs.
+
+        Args:
+            store: where runs and answers are stored.
+            admission: limits the runs.
+            metrics: counts the runs.
+            replays: limits the stored answers that are read at once.
+            on_answer: called at the end of each run with an answer; must not block.
+        """
         self._store = store
         self._metrics = metrics
         self._admission = admission
+        self._replays = replays
         self._on_answer = on_answer
         self._handles: dict[str, RunHandle] = {}
         self._runs: dict[str, RunTask] = {}
@@ -117,6 +127,11 @@ class RunRegistry:
             active = self._find_active(request, request.idempotency_key)
             if active is not None:
                 return active
+            answer = await self._store.cache.find_replay(new)
+            if answer is not None:
+                if replayed := await self._replay(request, answer, reserve):
+                    return replayed
+                continue  # the answer was deleted meanwhile
             claim = await self._store.claim(new)
             if claim.outcome == "mismatch":
                 raise _mismatch(request.idempotency_key)
@@ -124,20 +139,22 @@ class RunRegistry:
                 return self._begin(request, claim, new)
             if claim.outcome == "elsewhere":
                 delay = await self._wait_elsewhere(claim.id, delay)
-            elif replayed := await self._replay(request, claim, reserve):  # else its answer was deleted meanwhile
-                return replayed
 
-    async def _replay(self, request: AdmittedRequest, claim: Claim, reserve: Callable[[int], None]) -> RunHandle | None:
-        """Reads the run of an earlier request that has an answer, in a slot as any other request."""
+    async def _replay(
+        self, request: AdmittedRequest, answer: StoredAnswer, reserve: Callable[[int], None]
+    ) -> RunHandle | None:
+        """Reads the answer to an earlier request, few of them at once; `None` if it is gone."""
+        if answer.digest != request.digest:
+            raise _mismatch(request.idempotency_key)
         key = request.key.name
-        async with self._admission.slot(key):
-            reserve(await self._store.measure_trace(claim.id, key=key))
-            trace = await self._store.get_trace(claim.id, key=key)
+        async with self._replays.slot(key):
+            reserve(await self._store.measure_trace(answer.id, key=key))
+            trace = await self._store.get_trace(answer.id, key=key)
         if trace is None:
             return None
         if request.shared_limits is not None:
             request.shared_limits.charge(Amount.of(trace.usage))
-        return RunHandle.completed(claim.id, claim.created, trace)
+        return RunHandle.completed(answer.id, answer.created, trace)
 
     async def _wait_elsewhere(self, run: str, delay: float) -> float:
         """Waits until a run of another process has ended, or it is time to claim it; returns the next delay.
@@ -204,6 +221,6 @@ class RunRegistry:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _mismatch(idempotency_key: str) -> ApiError:
+def _mismatch(idempotency_key: str | None) -> ApiError:
     message = f"Idempotency-Key {idempotency_key!r} was used for another request; use a new one for this request"
     return ApiError(message, status=422, code="idempotency_mismatch")

@@ -28,6 +28,7 @@ from rl_conductor_server.store.models import (
     Session,
     Spending,
     Status,
+    StoredAnswer,
 )
 from rl_conductor_server.store.responses.conversations import Conversation
 from rl_conductor_server.store.responses.responses import StoredResponse, StreamPiece
@@ -68,6 +69,7 @@ __all__ = [
     "Store",
     "StoreUnavailableError",
     "StoreUnreachableError",
+    "StoredAnswer",
     "StoredBatch",
     "StoredFile",
     "StoredKey",

@@ -161,6 +161,15 @@ class Claim(Value):
     """The amount already charged to the key's budget for a resumed run."""
 
 
+class StoredAnswer(Value):
+    """A stored answer to a request with an idempotency key, without its trace."""
+
+    id: str
+    created: float
+    digest: str
+    """That of the request, see `NewRun`."""
+
+
 class AnswerOutcome(Value):
     """An answer as a canary's guards see it."""
 

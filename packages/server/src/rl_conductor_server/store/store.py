@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Row, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import NOTHING, Amount
@@ -65,8 +65,9 @@ from rl_conductor_server.store.tables import (
 )
 from rl_conductor_server.store.usage.daily_usage import delete_days
 from rl_conductor_server.store.usage.spending import SpendingStore
-from rl_conductor_server.store.usage.stored_sizes import StoredSizes
+from rl_conductor_server.store.usage.stored_sizes import StoredSizes, count_octets
 from rl_conductor_server.store.write_behind import WriteBehindQueue
+from rl_conductor_server.threads import run_by_size
 
 ALL_RUNS = Search()
 LISTED_COLUMNS = [
@@ -267,13 +268,13 @@ class Store:
         query = select(runs.c.trace).where(runs.c.id == run, *_is_paid_by(key))
         await self.write_queue.flush()
         body = (await self._reader.execute(query)).scalar_one_or_none()
-        return None if body is None else decode(Trace, body, run=run)
+        return None if body is None else await run_by_size(len(body), lambda: decode(Trace, body, run=run))
 
     async def measure_trace(self, run: str, *, key: str | None = None) -> int:
-        """Returns the length of a trace; 0 if there is none."""
-        query = select(func.length(runs.c.trace)).where(runs.c.id == run, *_is_paid_by(key))
+        """Returns the bytes of a trace; 0 if there is none."""
+        size = count_octets(runs.c.trace, dialect=self._reader.dialect)
         await self.write_queue.flush()
-        return (await self._reader.execute(query)).scalar() or 0
+        return (await self._reader.execute(select(size).where(runs.c.id == run, *_is_paid_by(key)))).scalar() or 0
 
     async def get_rounds(self, run: str) -> tuple[Round, ...]:
         """Returns the plans and finished steps of a run that has not ended.

@@ -35,6 +35,8 @@ END_COLUMNS = ("seconds", "error", "trace", "answer")
 """Columns that are set only when a run has ended."""
 COLUMNS_BUT_TRACE = [column for column in runs.c if column is not runs.c.trace]
 """The trace may be long, and other writes wait while it is read."""
+HAS_ANSWER = and_(runs.c.status == "done", runs.c.trace.is_not(None))
+"""`False` also if the answer was deleted."""
 EXPIRED_COLUMNS = ("id", "key", "idempotency_key", "api", "model", "owner", "created", "heartbeat")
 
 
@@ -56,15 +58,9 @@ class RunLeases:
             if rows := user_rows(run):
                 connection.execute(self.statements.insert_user, rows)
             return Claim(id=run.id, created=run.created, outcome="new")
-        same_request = and_(
-            runs.c.key == run.key, runs.c.idempotency_key == run.idempotency_key, runs.c.choice == run.choice
-        )
-        columns = [
-            *COLUMNS_BUT_TRACE,
-            runs.c.trace.is_not(None).label("has_trace"),
-            self._is_expired.label("is_expired"),
-        ]
-        return self._claim_existing(connection, run, connection.execute(select(*columns).where(same_request)).one())
+        columns = [*COLUMNS_BUT_TRACE, HAS_ANSWER.label("has_answer"), self._is_expired.label("is_expired")]
+        existing = connection.execute(select(*columns).where(is_same_request(run))).one()
+        return self._claim_existing(connection, run, existing)
 
     def _claim_existing(self, connection: Connection, run: NewRun, row: Row[Any]) -> Claim:
         claim = Claim(id=row.id, created=row.created, outcome="elsewhere")
@@ -73,7 +69,7 @@ class RunLeases:
             return claim.model_copy(update={"outcome": "new"})
         if row.digest != run.digest:
             return claim.model_copy(update={"outcome": "mismatch"})
-        if row.status == "done" and row.has_trace:  # else its answer was deleted
+        if row.has_answer:
             return claim.model_copy(update={"outcome": "done"})
         if row.status == "running" and not row.is_expired:
             return claim
@@ -162,6 +158,11 @@ class RunLeases:
             "error": f"{SERVER_GONE}: no sign of life for {self.seconds:g} s{hint}",
             **charge_values(_charged_at_end(row)),
         }
+
+
+def is_same_request(run: NewRun) -> ColumnElement[bool]:
+    """Builds the condition that a run has the idempotency key of `run`, and is its choice."""
+    return and_(runs.c.key == run.key, runs.c.idempotency_key == run.idempotency_key, runs.c.choice == run.choice)
 
 
 def _readable_rounds(connection: Connection, run: str) -> tuple[Round, ...]:

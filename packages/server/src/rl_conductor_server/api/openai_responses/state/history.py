@@ -21,13 +21,13 @@ from rl_conductor_server.api.openai_responses.state.errors import (
     previous_not_found,
     too_many_parts,
 )
-from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import invalid_request, storage_limit_exceeded
 from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
 from rl_conductor_server.runs.truncation import drop_oldest_turns
 from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store, StoredResponse, decode
 from rl_conductor_server.store.responses.responses import MAX_TURNS
+from rl_conductor_server.threads import run_by_size
 
 
 async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:

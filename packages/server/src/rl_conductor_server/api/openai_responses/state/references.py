@@ -14,10 +14,10 @@ from rl_conductor_server.api.openai_responses.items import input_items
 from rl_conductor_server.api.openai_responses.schema import Item, ItemReference, ResponsesBody
 from rl_conductor_server.api.openai_responses.state.errors import too_many_parts
 from rl_conductor_server.api.openai_responses.state.history import count_parts
-from rl_conductor_server.api.threads import run_by_size
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.store import StoredResponse
+from rl_conductor_server.threads import run_by_size
 
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
 
