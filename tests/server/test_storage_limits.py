@@ -26,7 +26,7 @@ MODEL = "conductor-mini"
 CHAT: Any = "/v1/chat/completions"
 KEYS = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
 TOO_LARGE = 413
-STORED_TEXTS = (runs.c.trace, responses.c.body, responses.c.output, stream_pieces.c.body)
+STORED_TEXTS = (runs.c.trace, responses.c.parameters, responses.c.input, responses.c.output, stream_pieces.c.body)
 
 
 def line(number: int, text: str = "Say it.") -> str:
@@ -201,7 +201,7 @@ async def test_rejected_requests_take_no_room_in_the_store(serve: Serve) -> None
     request: Any = {"model": MODEL, "input": "x" * 100_000}
     with pytest.raises(openai.RateLimitError, match="used up"):
         await client.responses.create(**request)
-    assert await sizes(at, responses.c.body) == []
+    assert await sizes(at, responses.c.input) == []
     made = await client.responses.create(**request, background=True)
     async with asyncio.timeout(SOON):
         while (reply := await client.responses.retrieve(made.id)).status == "in_progress":  # noqa: ASYNC110
@@ -209,7 +209,7 @@ async def test_rejected_requests_take_no_room_in_the_store(serve: Serve) -> None
     assert (reply.status, reply.background) == ("failed", True)
     (item,) = [item async for item in client.responses.input_items.list(made.id)]
     assert "not stored" in str(item)
-    assert sum(map(len, map(str, await sizes(at, responses.c.body)))) < 1_000
+    assert sum(map(len, map(str, await sizes(at, responses.c.input)))) < 1_000
 
 
 async def test_a_key_has_a_maximum_number_of_open_streams_that_read_the_store(serve: Serve) -> None:

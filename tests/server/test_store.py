@@ -25,7 +25,7 @@ from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
-from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store, StoredBatch, StoredResponse
+from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store, StoredBatch, StoredResponse, StoredTurn
 from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.batches.models import NewItem
 from rl_conductor_server.store.database import open_database
@@ -260,7 +260,9 @@ async def test_pruning_leaves_room_for_other_writes_between_its_transactions(
     conversation = Conversation(id="conv_1", key="red", created=1)
     await store.conversations.create(conversation, [{"id": f"msg_{number}"} for number in range(5)])
     for number in range(5):
-        store.responses.add(StoredResponse(run=f"run-{number}", key="red", created=1, body="{}"))
+        run = f"run-{number}"
+        response = StoredResponse(run=run, key="red", created=1, parameters="{}")
+        store.responses.add(response, StoredTurn(run=run, input="[]"))
     deleted: list[int] = []
     execute = store.write_queue.execute
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import openai
 import pytest
+from sqlalchemy import event
 
 from core.runs import SOON, Gated
 from rl_conductor.models.scripted import ScriptedModel
@@ -333,3 +334,19 @@ async def test_the_tokens_of_a_request_are_counted_with_the_turns_before_it(serv
         )
     with pytest.raises(openai.NotFoundError, match="no model 'x'"):
         await client.responses.input_tokens.count(model="x", input="x")
+
+
+async def test_polling_a_response_that_another_server_runs_does_not_read_its_input(serve: Serve, url: str) -> None:
+    opened, wait = gate()
+    one, other = await serve({"a": Gated("from a", wait)}, store={"url": url}), await serve(store={"url": url})
+    made = await one.openai().responses.create(model=MODEL, input="x" * 100_000, background=True)
+    statements = list[str]()
+
+    def record(*arguments: Any) -> None:
+        statements.append(arguments[2])
+
+    event.listen(other.service.store._reader._engine.sync_engine, "before_cursor_execute", record)
+    assert (await other.openai().responses.retrieve(made.id)).status == "in_progress"
+    assert "responses.parameters" in " ".join(statements)
+    assert not [statement for statement in statements if "responses.input" in statement]
+    opened.set()

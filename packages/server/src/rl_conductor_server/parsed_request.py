@@ -37,8 +37,10 @@ def nearest_effort(effort: RequestedEffort | None) -> Effort | None:
 class ResponseState(Value):
     """The stateful part of a request of the Responses API."""
 
-    body: str = ""
-    """The request as JSON, without the turns before it."""
+    input: str = ""
+    """The input as JSON, without the turns before it."""
+    parameters: str = ""
+    """The rest of the request as JSON."""
     previous: str | None = None
     """The run whose conversation this request continues."""
     background: bool = False

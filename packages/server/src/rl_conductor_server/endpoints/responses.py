@@ -62,15 +62,15 @@ async def _whole_response(service: Service, response: str, key: str) -> Response
     async def load() -> dict[str, Any]:
         stored, row = await _find_response(service, response, key)
         trace = None if row.status == "running" else await service.store.get_trace(stored.run, key=key)
-        return await run_by_size(len(stored.body), lambda: response_body(stored, row, trace))
+        return await run_by_size(len(stored.parameters), lambda: response_body(stored, row, trace))
 
     return await json_response(service, key, await _measure(service, response, key), load)
 
 
 async def _measure(service: Service, response: str, key: str) -> int:
-    """Returns the size of a response and of the trace of its run."""
+    """Returns the size of a response without its input, and of the trace of its run."""
     run = run_of_response(response)
-    return await service.store.responses.measure([run], key=key) + await service.store.measure_trace(run, key=key)
+    return await service.store.responses.measure(run, key=key) + await service.store.measure_trace(run, key=key)
 
 
 async def _stream(service: Service, response: str, key: str, after: int | None) -> Response:
@@ -119,11 +119,14 @@ async def list_input_items(
     """Lists the input of one request, without the turns before it."""
 
     async def load() -> dict[str, Any]:
-        stored, _ = await _find_response(service, response, key.name)
-        items = await run_by_size(len(stored.body), lambda: input_items(stored))
+        turns = await service.store.responses.get_all([run], key=key.name)
+        if not turns:
+            raise response_not_found(run)
+        items = await run_by_size(size, lambda: input_items(turns[0]))
         return _page(items, after=after, limit=limit, newest_first=order == "desc")
 
-    size = await service.store.responses.measure([run_of_response(response)], key=key.name)
+    run = run_of_response(response)
+    size = await service.store.responses.measure_all([run], key=key.name)
     return await json_response(service, key.name, size, load)
 
 

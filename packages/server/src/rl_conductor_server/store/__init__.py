@@ -31,7 +31,7 @@ from rl_conductor_server.store.models import (
     StoredAnswer,
 )
 from rl_conductor_server.store.responses.conversations import Conversation
-from rl_conductor_server.store.responses.responses import StoredResponse, StreamPiece
+from rl_conductor_server.store.responses.responses import StoredResponse, StoredTurn, StreamPiece
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.run_writer import REDACTED_ERROR
@@ -74,6 +74,7 @@ __all__ = [
     "StoredFile",
     "StoredKey",
     "StoredResponse",
+    "StoredTurn",
     "StreamPiece",
     "WriteBehindQueue",
     "decode",

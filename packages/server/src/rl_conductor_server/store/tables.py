@@ -242,13 +242,17 @@ responses = Table(
     Column("key", String(64), nullable=False),
     Column("previous", String(32)),
     Column("created", Float, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("output", Text),
     Column("background", Boolean, nullable=False),
     Column("cancel_requested", Boolean, nullable=False),
+    Column("parameters", Text, nullable=False),
+    Column("input", Text, nullable=False),
+    Column("output", Text),
     Index("responses_by_time", "created"),
 )
-"""Requests and answers of the Responses API that may be retrieved and continued."""
+"""Requests and answers of the Responses API that may be retrieved and continued.
+
+`parameters` is the request without its `input`, which may be long and is not read by clients that wait for an answer.
+"""
 
 stream_pieces = Table(
     "stream_pieces",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import RootModel
 
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import ToolCall, Value
+from rl_conductor.types import ToolCall
 from rl_conductor_server.api.openai_responses.ids import message_id
 from rl_conductor_server.api.openai_responses.schema import Item, MessageItem
 from rl_conductor_server.runs.run_id import random_part
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
-from rl_conductor_server.store import StoredResponse, decode
+from rl_conductor_server.store import StoredTurn, decode
 
 ID_PREFIXES = {
     "function_call": "fc",
@@ -78,24 +78,20 @@ def _call_item(call: ToolCall) -> dict[str, Any]:
     }
 
 
-class StoredInput(Value):
+class StoredItems(RootModel[str | tuple[Item, ...]]):
     """The input of a stored request, or the output of its response."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    input: str | tuple[Item, ...]
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """The input as items."""
-        return (MessageItem(role="user", content=self.input),) if isinstance(self.input, str) else self.input
+        """A text as an item, too."""
+        return (MessageItem(role="user", content=self.root),) if isinstance(self.root, str) else self.root
 
 
-def input_items(stored: StoredResponse, *, keep_ids: bool = True) -> list[dict[str, Any]]:
+def input_items(turn: StoredTurn, *, keep_ids: bool = True) -> list[dict[str, Any]]:
     """Formats the input of a stored response, without the turns before it, as items with ids.
 
     Without `keep_ids`, items with ids of the client get others: another item of a conversation may have them.
     """
-    items = decode(StoredInput, stored.body, run=stored.run).items
-    suffix = random_part(stored.run)
+    items = decode(StoredItems, turn.input, run=turn.run).items
+    suffix = random_part(turn.run)
     return [input_item(item, f"{suffix}_{number}", keep_id=keep_ids) for number, item in enumerate(items)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from rl_conductor.types import JsonFormat, Message, Request, Sampling, Tool, ToolCall
 from rl_conductor_server.api.content import (
@@ -125,6 +125,7 @@ Item = Annotated[StoredItem, Discriminator(_kind)]
 """An item that can be stored."""
 InputItem = Annotated[StoredItem | Annotated[ItemReference, Tag("item_reference")], Discriminator(_input_kind)]
 """An item of a request's input."""
+INPUT: TypeAdapter[str | tuple[InputItem, ...]] = TypeAdapter(str | tuple[InputItem, ...])
 
 
 def to_messages(items: Iterable[InputItem]) -> Iterator[Message]:
@@ -251,7 +252,8 @@ class ResponsesBody(OpenAIBody):
 
     def _state(self) -> ResponseState:
         return ResponseState(
-            body=self.model_dump_json(exclude_unset=True, by_alias=True),
+            input=INPUT.dump_json(self.input, exclude_unset=True, by_alias=True).decode(),
+            parameters=self.model_dump_json(exclude={"input"}, exclude_unset=True, by_alias=True),
             previous=None if self.previous_response_id is None else run_of_response(self.previous_response_id),
             background=bool(self.background),
             instructions=self.instructions,
@@ -294,3 +296,9 @@ class ResponsesBody(OpenAIBody):
                 return json_format(schema.name, schema.json_schema, schema.description, strict=schema.strict)
             case _:
                 return None
+
+
+class StoredParameters(ResponsesBody):
+    """A stored request without its input, which may be long and is stored by itself."""
+
+    input: str | tuple[InputItem, ...] = ()

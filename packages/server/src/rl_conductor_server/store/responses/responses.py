@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import CTE, Connection, Executable, delete, func, insert, literal, select, update
+from sqlalchemy import CTE, ColumnElement, Connection, Executable, delete, func, insert, literal, select, update
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.models import COMPARISON_APIS
@@ -23,33 +23,47 @@ StreamPiece = str | dict[str, Any]
 
 
 class StoredResponse(Value):
-    """The request of a response, and the answer once there is one."""
+    """A response without its turn, which may be long."""
 
     run: str
     key: str
     """Name of the API key that may read it."""
-    previous: str | None = None
-    """The run whose conversation it continues."""
     created: float
     """Seconds since 1970."""
-    body: Text
-    """The request as JSON, without the turns before it."""
-    output: Text | None = None
-    """The answer as a JSON array of items."""
     background: bool = False
     cancel_requested: bool = False
+    parameters: Text
+    """The request as JSON, without its input."""
+
+
+class StoredTurn(Value):
+    """The input of a response, and its output once there is one."""
+
+    run: str
+    previous: str | None = None
+    """The run whose conversation it continues."""
+    input: Text
+    """The input as JSON, without the turns before it."""
+    output: Text | None = None
+    """The answer as a JSON array of items."""
+
+
+RESPONSE_COLUMNS = [responses.c[name] for name in StoredResponse.model_fields]
+TURN_COLUMNS = [responses.c[name] for name in StoredTurn.model_fields]
 
 
 class ResponseStore(StorePart):
     """Requests and answers. A response has the id of its run; both are deleted after `retain_days`."""
 
-    def add(self, response: StoredResponse) -> None:
+    def add(self, response: StoredResponse, turn: StoredTurn) -> None:
         """Stores a request, unless an earlier attempt at it is stored."""
-        insert = self._insert(responses).values(response.model_dump()).on_conflict_do_nothing(index_elements=["run"])
+        values = response.model_dump() | turn.model_dump()
+        insert = self._insert(responses).values(values).on_conflict_do_nothing(index_elements=["run"])
+        size = size_of(response.parameters) + size_of(turn.input)
 
         def write(connection: Connection) -> None:
             if connection.execute(insert.returning(responses.c.run)).first() is not None:
-                add_sizes(connection, [Growth(response.key, response.created, size_of(response.body))])
+                add_sizes(connection, [Growth(response.key, response.created, size)])
 
         self._write_queue.add(write)
 
@@ -57,13 +71,13 @@ class ResponseStore(StorePart):
         """Stores the answer of a response that was not deleted meanwhile."""
         self._change(run, update(responses).where(responses.c.run == run).values(output=output))
 
-    def discard(self, run: str, body: str | None) -> None:
-        """Replaces the request of a response that was rejected, or deletes the response if `body` is `None`."""
-        is_rejected = responses.c.run == run
-        statement = delete(responses).where(is_rejected)
-        if body is not None:
-            statement = update(responses).where(is_rejected).values(body=body)  # type: ignore[assignment]
-        self._change(run, statement)
+    def redact(self, run: str, *, parameters: str, input: str) -> None:  # noqa: A002  the column's name
+        """Replaces the request of a response."""
+        self._change(run, update(responses).where(responses.c.run == run).values(parameters=parameters, input=input))
+
+    def discard(self, run: str) -> None:
+        """Deletes a response, but not its run."""
+        self._change(run, delete(responses).where(responses.c.run == run))
 
     def _change(self, run: str, statement: Executable) -> None:
         """Executes a statement that changes the size of one response."""
@@ -106,43 +120,54 @@ class ResponseStore(StorePart):
 
     async def get(self, run: str, *, key: str) -> StoredResponse | None:
         """Returns a response if it belongs to this API key."""
-        query = select(responses).where(responses.c.run == run, responses.c.key == key)
+        query = select(*RESPONSE_COLUMNS).where(responses.c.run == run, responses.c.key == key)
         await self._write_queue.flush()
         row = (await self._reader.execute(query)).mappings().first()
         return None if row is None else StoredResponse.model_validate(row)
 
+    async def measure(self, run: str, *, key: str) -> int:
+        """Returns the bytes of a response without its turn; 0 if there is none."""
+        query = select(self._octets(responses.c.parameters)).where(responses.c.run == run, responses.c.key == key)
+        await self._write_queue.flush()
+        return (await self._reader.execute(query)).scalar() or 0
+
     async def measure_turns(self, run: str, *, key: str) -> Sequence[tuple[str, int]]:
-        """Returns the run and the length of the request and answer of each response of a chain, newest first."""
+        """Returns the run and the bytes of the turn of each response of a chain, newest first."""
         chain = _chain(run, key)
-        size = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
-        query = select(responses.c.run, size.label("size")).join(chain, chain.c.run == responses.c.run)
+        query = select(responses.c.run, self._turn_size.label("size")).join(chain, chain.c.run == responses.c.run)
         await self._write_queue.flush()
         rows = await self._reader.execute(query.order_by(chain.c.age))
         return [(row["run"], int(row["size"])) for row in rows.mappings()]
 
-    async def get_turns(self, run: str, *, key: str, limit: int = MAX_TURNS) -> Sequence[StoredResponse]:
-        """Returns the newest responses of a chain of an API key that ends with a response, oldest first.
+    async def get_turns(self, run: str, *, key: str, limit: int = MAX_TURNS) -> Sequence[StoredTurn]:
+        """Returns the newest turns of a chain of an API key that ends with a response, oldest first.
 
         It begins with a response that has a `previous` one if that one was deleted, or there are more than `limit`.
         It is empty if the last response doesn't exist.
         """
         chain = _chain(run, key)
-        query = select(responses).join(chain, chain.c.run == responses.c.run).where(chain.c.age < limit)
+        query = select(*TURN_COLUMNS).join(chain, chain.c.run == responses.c.run).where(chain.c.age < limit)
         rows = (await self._reader.execute(query.order_by(chain.c.age.desc()))).mappings().all()
-        return [StoredResponse.model_validate(row) for row in rows]
+        return [StoredTurn.model_validate(row) for row in rows]
 
-    async def measure(self, run_ids: Collection[str], *, key: str) -> int:
-        """Returns the length of the requests and answers of those responses that belong to this API key."""
-        sizes = func.length(responses.c.body) + func.coalesce(func.length(responses.c.output), 0)
-        query = select(func.sum(sizes)).where(responses.c.run.in_(run_ids), responses.c.key == key)
+    async def measure_all(self, run_ids: Collection[str], *, key: str) -> int:
+        """Returns the bytes of the turns of those responses that belong to this API key."""
+        query = select(func.sum(self._turn_size)).where(responses.c.run.in_(run_ids), responses.c.key == key)
         await self._write_queue.flush()
         return int((await self._reader.execute(query)).scalar_one() or 0)
 
-    async def get_all(self, run_ids: Collection[str], *, key: str) -> Sequence[StoredResponse]:
-        """Returns those responses that belong to this API key."""
-        query = select(responses).where(responses.c.run.in_(run_ids), responses.c.key == key)
+    async def get_all(self, run_ids: Collection[str], *, key: str) -> Sequence[StoredTurn]:
+        """Returns the turns of those responses that belong to this API key."""
+        query = select(*TURN_COLUMNS).where(responses.c.run.in_(run_ids), responses.c.key == key)
         rows = (await self._reader.execute(query)).mappings().all()
-        return [StoredResponse.model_validate(row) for row in rows]
+        return [StoredTurn.model_validate(row) for row in rows]
+
+    @property
+    def _turn_size(self) -> ColumnElement[int]:
+        return self._octets(responses.c.input) + self._octets(responses.c.output)
+
+    def _octets(self, column: ColumnElement[Any]) -> ColumnElement[int]:
+        return count_octets(column, dialect=self._reader.dialect)
 
     async def is_background(self, run: str, *, key: str) -> bool | None:
         """Returns whether the response of an API key is in the background; `None` if there is none."""
@@ -219,7 +244,7 @@ def _erase_comparison(connection: Connection, run: str) -> None:
 def _measure(connection: Connection, run: str, *, with_run: bool = False) -> list[Growth]:
     """Returns the size of a response, also that of its stream and trace if it is deleted `with_run`, or nothing."""
     octets = partial(count_octets, dialect=connection.dialect.name)
-    size = octets(responses.c.body) + octets(responses.c.output)
+    size = octets(responses.c.parameters) + octets(responses.c.input) + octets(responses.c.output)
     row = connection.execute(select(responses.c.key, responses.c.created, size).where(responses.c.run == run)).first()
     if row is None:
         return []

@@ -11,7 +11,7 @@ from itertools import accumulate
 from rl_conductor.types import Message, Request
 from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.ids import response_id
-from rl_conductor_server.api.openai_responses.items import StoredInput, output_items
+from rl_conductor_server.api.openai_responses.items import StoredItems, output_items
 from rl_conductor_server.api.openai_responses.schema import merge_turns, to_messages
 from rl_conductor_server.api.openai_responses.state.errors import (
     CONVERSATION,
@@ -25,7 +25,7 @@ from rl_conductor_server.errors import invalid_request, storage_limit_exceeded
 from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
 from rl_conductor_server.runs.truncation import drop_oldest_turns
 from rl_conductor_server.settings import ConversationEntry, IntakeEntry
-from rl_conductor_server.store import Store, StoredResponse, decode
+from rl_conductor_server.store import Store, StoredTurn, decode
 from rl_conductor_server.store.responses.responses import MAX_TURNS
 from rl_conductor_server.threads import run_by_size
 
@@ -52,7 +52,7 @@ async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedR
     turn = await _lock(conversation, context) if parsed.keep else None
     state = state.model_copy(update={"turn": turn})
     try:
-        digest = await run_by_size(len(state.body), lambda: _digest(parsed.request))
+        digest = await run_by_size(len(state.input), lambda: _digest(parsed.request))
         state = state.model_copy(update={"input_digest": digest})
         history, state = await _load_conversation(conversation, state, context, room)
         return _continue(parsed, state, history, context.limits)
@@ -200,16 +200,16 @@ async def _load_chain(state: ResponseState, context: HistoryContext, room: int) 
         if not state.may_truncate or len(chain) < MAX_TURNS:
             raise previous_not_found(missing)
         state = state.model_copy(update={"is_truncated": True})
-    complete = [turn if turn.output is not None else await _with_output(turn, store) for turn in turns]
+    complete = [turn if turn.output is not None else await _with_output(turn, context) for turn in turns]
     state = state.model_copy(update={"first": chain[-1][0]})
     newest_first = (_messages_of(turn) for turn in reversed(complete))
     return await run_by_size(sum(sizes[:count]), lambda: _take_newest(newest_first, state, context, room, PREVIOUS))
 
 
-async def _with_output(turn: StoredResponse, store: Store) -> StoredResponse:
+async def _with_output(turn: StoredTurn, context: HistoryContext) -> StoredTurn:
     """Restores the answer of a turn whose server died before it had stored it in this place, too."""
-    row = await store.get_run(turn.run, key=turn.key)
-    trace = await store.get_trace(turn.run, key=turn.key)
+    row = await context.store.get_run(turn.run, key=context.key)
+    trace = await context.store.get_trace(turn.run, key=context.key)
     if trace is not None and trace.completion is not None:
         return turn.model_copy(update={"output": json.dumps(output_items(trace))})
     is_running = row is not None and row.status == "running"
@@ -217,11 +217,10 @@ async def _with_output(turn: StoredResponse, store: Store) -> StoredResponse:
     raise invalid_request(f"Previous response {response_id(turn.run)!r} {state}.", param=PREVIOUS)
 
 
-def _messages_of(turn: StoredResponse) -> list[Message]:
-    question = decode(StoredInput, turn.body, run=turn.run).items
-    return [*to_messages(question), *_decode_messages(turn.output, run=turn.run)]
+def _messages_of(turn: StoredTurn) -> list[Message]:
+    return [*_decode_messages(turn.input, run=turn.run), *_decode_messages(turn.output or "[]", run=turn.run)]
 
 
-def _decode_messages(items: str | None, *, run: str) -> list[Message]:
-    """Converts a JSON array of stored items to messages."""
-    return list(to_messages(decode(StoredInput, f'{{"input": {items}}}', run=run).items))
+def _decode_messages(items: str, *, run: str) -> list[Message]:
+    """Converts stored items, as JSON, to messages."""
+    return list(to_messages(decode(StoredItems, items, run=run).items))

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.openai_responses.items import input_items, output_items
-from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.api.openai_responses.schema import StoredParameters
 from rl_conductor_server.api.openai_responses.state.history import end_turn
 from rl_conductor_server.api.openai_responses.state.stream_log import StreamLog
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
-from rl_conductor_server.store import Store, StoredResponse
+from rl_conductor_server.store import Store, StoredResponse, StoredTurn
 
 NOT_STORED = "(not stored, as the request was rejected)"
 """The input of a request that was rejected."""
@@ -28,20 +28,16 @@ def record(parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_
     state = parsed.state
     if state is None or not parsed.keep:
         return
-    stored = StoredResponse(
-        run=run.id,
-        key=key,
-        previous=state.previous,
-        created=run.created,
-        body=state.body,
-        background=state.background,
+    response = StoredResponse(
+        run=run.id, key=key, created=run.created, parameters=state.parameters, background=state.background
     )
+    turn = StoredTurn(run=run.id, previous=state.previous, input=state.input)
     if not is_checked:
-        store.responses.add(stored)
+        store.responses.add(response, turn)
     log = None
     if (parsed.stream or state.background) and not (run.is_replayed or run.is_observed):
         log = StreamLog(run, store, has_progress=parsed.extension.progress == "chunks", is_deferred=is_checked)
-    run.task.add_done_callback(_AnswerRecorder(parsed, stored, store, log, is_checked).on_end)
+    run.task.add_done_callback(_AnswerRecorder(parsed, response, turn, store, log, is_checked).on_end)
     if state.turn is not None:
         run.task.add_done_callback(lambda _: end_turn(parsed, store))
     run.confirm = store.write_queue.flush  # whoever sees the end may continue at another server
@@ -52,7 +48,8 @@ class _AnswerRecorder:
     """Stores the answer to one request."""
 
     parsed: ParsedRequest
-    stored: StoredResponse
+    response: StoredResponse
+    turn: StoredTurn
     store: Store
     log: StreamLog | None
     is_checked: bool
@@ -60,7 +57,7 @@ class _AnswerRecorder:
     def on_end(self, task: asyncio.Task[Trace]) -> None:
         """Stores the answer, if there is one, after the end of the run.
 
-        If the request was rejected, which costs nothing, no more than `_rejected_body` remains of it.
+        Of a rejected request, which cost nothing, only `NOT_STORED` remains, or nothing if the client has no id of it.
         """
         if task.cancelled():
             return
@@ -68,27 +65,31 @@ class _AnswerRecorder:
         if error is None:
             self._store_answer(task.result())
         elif isinstance(error, ApiError) and not self.is_checked:
-            self.store.responses.discard(self.stored.run, self._rejected_body)
+            self._discard()
 
-    @property
-    def _rejected_body(self) -> str | None:
-        """The body to store of a rejected request; `None` for nothing, as the client doesn't know its id."""
-        if not (self.parsed.stream or self.parsed.is_background):
-            return None
-        body = ResponsesBody(model=self.parsed.model, input=NOT_STORED, background=self.parsed.is_background)
-        return body.model_dump_json(exclude_unset=True)
+    def _discard(self) -> None:
+        parsed, responses = self.parsed, self.store.responses
+        if parsed.stream or parsed.is_background:
+            parameters = StoredParameters(model=parsed.model, background=parsed.is_background)
+            responses.redact(
+                self.turn.run,
+                parameters=parameters.model_dump_json(exclude_unset=True),
+                input=json.dumps(NOT_STORED),
+            )
+        else:
+            responses.discard(self.turn.run)
 
     def _store_answer(self, trace: Trace) -> None:
         """Stores the answer, also as part of its conversation, if any."""
-        stored, store, state = self.stored, self.store, self.parsed.state
+        turn, store, state = self.turn, self.store, self.parsed.state
         if self.is_checked:
             if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks):
                 return
-            store.responses.add(stored)
+            store.responses.add(self.response, turn)
             if self.log is not None:
                 self.log.flush()
         output = output_items(trace)
-        store.responses.set_output(stored.run, json.dumps(output))
+        store.responses.set_output(turn.run, json.dumps(output))
         if state is not None and state.conversation is not None:
-            items = [*input_items(stored, keep_ids=False), *output]
-            store.conversations.append(state.conversation, items, key=stored.key)
+            items = [*input_items(turn, keep_ids=False), *output]
+            store.conversations.append(state.conversation, items, key=self.response.key)

@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.ids import run_of_item
 from rl_conductor_server.api.openai_responses.items import input_items
-from rl_conductor_server.api.openai_responses.schema import Item, ItemReference, ResponsesBody
+from rl_conductor_server.api.openai_responses.schema import INPUT, Item, ItemReference, StoredParameters
 from rl_conductor_server.api.openai_responses.state.errors import too_many_parts
 from rl_conductor_server.api.openai_responses.state.history import count_parts
 from rl_conductor_server.errors import ApiError, invalid_request
-from rl_conductor_server.parsed_request import ParsedRequest
-from rl_conductor_server.store import StoredResponse
+from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
+from rl_conductor_server.store import StoredTurn
 from rl_conductor_server.threads import run_by_size
 
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)
@@ -41,16 +41,17 @@ async def resolve_references(parsed: ParsedRequest, context: HistoryContext) -> 
         size += len(items_by_id[reference])
     _check_size(size, context)  # the same item may be referred to several times
     context.reserve(size)
-    resolved = await run_by_size(len(state.body) + size, lambda: _resolve(state.body, items_by_id))
+    resolved = await run_by_size(len(state.input) + size, lambda: _resolve(state, items_by_id))
     if count_parts(resolved.request.messages) > context.limits.parts:
         raise too_many_parts("input", context.limits)
     return parsed.model_copy(update={"request": resolved.request, "state": resolved.state})
 
 
-def _resolve(body: str, items_by_id: Mapping[str, str]) -> ParsedRequest:
-    parsed = ResponsesBody.model_validate_json(body)
-    items = tuple(ITEM.validate_json(items_by_id[i.id]) if isinstance(i, ItemReference) else i for i in parsed.items)
-    return parsed.model_copy(update={"input": items}).to_request()
+def _resolve(state: ResponseState, items_by_id: Mapping[str, str]) -> ParsedRequest:
+    items = INPUT.validate_json(state.input)
+    resolved = tuple(ITEM.validate_json(items_by_id[i.id]) if isinstance(i, ItemReference) else i for i in items)
+    parameters = StoredParameters.model_validate_json(state.parameters)
+    return parameters.model_copy(update={"input": resolved}).to_request()
 
 
 async def _load_items(ids: tuple[str, ...], context: HistoryContext) -> Mapping[str, str]:
@@ -62,18 +63,18 @@ async def _load_items(ids: tuple[str, ...], context: HistoryContext) -> Mapping[
     items_by_id = await run_by_size(sum(map(len, listed)), lambda: {json.loads(body)["id"]: body for body in listed})
     run_ids = {run for name in ids if name not in items_by_id and (run := run_of_item(name))}
     if run_ids:
-        size = await store.responses.measure(run_ids, key=context.key)
+        size = await store.responses.measure_all(run_ids, key=context.key)
         _check_size(size, context)
         context.reserve(size)
-        responses = await store.responses.get_all(run_ids, key=context.key)
-        items_by_id |= await run_by_size(size, lambda: {item["id"]: json.dumps(item) for item in _items(responses)})
+        turns = await store.responses.get_all(run_ids, key=context.key)
+        items_by_id |= await run_by_size(size, lambda: {item["id"]: json.dumps(item) for item in _items(turns)})
     return items_by_id
 
 
-def _items(responses: Iterable[StoredResponse]) -> Iterator[dict[str, Any]]:
-    for response in responses:
-        yield from input_items(response)
-        yield from json.loads(response.output or "[]")
+def _items(turns: Iterable[StoredTurn]) -> Iterator[dict[str, Any]]:
+    for turn in turns:
+        yield from input_items(turn)
+        yield from json.loads(turn.output or "[]")
 
 
 def _check_size(size: int, context: HistoryContext) -> None:

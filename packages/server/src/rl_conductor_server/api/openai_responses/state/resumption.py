@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 
 from rl_conductor_server.api.adapter import ResponseHeader
 from rl_conductor_server.api.frames import encode_frames
-from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.api.openai_responses.schema import StoredParameters
 from rl_conductor_server.api.openai_responses.state.stored_body import response_body
 from rl_conductor_server.api.openai_responses.stream import ResponseStream
 from rl_conductor_server.api.sse import HEARTBEAT, HEARTBEAT_SECONDS
@@ -47,7 +47,7 @@ def resume_stream(
     Raises:
         ConfigError: another release stored it in a format that this one can't read.
     """
-    parsed = decode(ResponsesBody, stored.body, run=stored.run).to_request()
+    parsed = decode(StoredParameters, stored.parameters, run=stored.run).to_request()
     header = ResponseHeader(stored.run, int(stored.created), row.model, fingerprint="")
     encoder = ResponseStream(parsed, header, skipped=0 if after is None else after + 1)
     return _without_empty(_follow(stored, encoder, store, stopping))

@@ -8,7 +8,7 @@ from rl_conductor.execution.answer import run_error
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ResponseHeader
 from rl_conductor_server.api.openai_responses.response import answered_body, unanswered_body
-from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.api.openai_responses.schema import StoredParameters
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, to_api_error
 from rl_conductor_server.store import RunRow, StoredResponse, decode
@@ -19,7 +19,7 @@ STOPPED = "the server was stopped, or had no room, before there was an answer"
 
 def response_body(stored: StoredResponse, row: RunRow, trace: Trace | None) -> dict[str, Any]:
     """Builds the body of a stored response, whether its run has ended or not."""
-    parsed = decode(ResponsesBody, stored.body, run=stored.run).to_request()
+    parsed = decode(StoredParameters, stored.parameters, run=stored.run).to_request()
     header = ResponseHeader(stored.run, int(stored.created), row.model, fingerprint="")
     if row.status == "running":
         return unanswered_body(parsed, header, "in_progress")

@@ -289,10 +289,12 @@ def _create_responses() -> None:
         sa.Column("key", sa.String(64), nullable=False),
         sa.Column("previous", sa.String(32)),
         sa.Column("created", sa.Float, nullable=False),
-        sa.Column("body", sa.Text, nullable=False),
-        sa.Column("output", sa.Text),
         sa.Column("background", sa.Boolean, nullable=False),
         sa.Column("cancel_requested", sa.Boolean, nullable=False),
+        # The long ones are last, because SQLite reads all that stands before a column in its row.
+        sa.Column("parameters", sa.Text, nullable=False),
+        sa.Column("input", sa.Text, nullable=False),
+        sa.Column("output", sa.Text),
         sa.Index("responses_by_time", "created"),
     )
     op.create_table(
