@@ -306,7 +306,7 @@ async def test_a_vendor_that_can_not_be_reached_is_paid_nothing() -> None:
     dead = ChatOpenAI(model="gpt-4o", base_url="http://127.0.0.1:9/v1", api_key=SECRET, max_retries=0)
     with pytest.raises(UnreachableError, match="openai:gpt-4o: can't reach its server"):
         await ChatModel(dead).complete(HELLO)
-    workers = {"dead": dead, "other": ScriptedModel("An answer.")}
+    workers: dict[str, Any] = {"dead": dead, "other": ScriptedModel("An answer.")}
     reply = await ChatConductor(workers, planner=ScriptedModel(plan((0, "Answer.", [])))).ainvoke("Why?")
     assert reply.text == "An answer."
     assert reply.response_metadata["conductor"]["usage"]["unpriced_calls"] == 0
