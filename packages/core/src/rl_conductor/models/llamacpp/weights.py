@@ -56,7 +56,7 @@ SMOLLM2 = Weights(
 )
 CONDUCTOR = Adapter(
     file="conductor-135m.gguf",
-    sha256="50c7758ef4b6d37443f815e92a359a48d2438a76d51744ce06bfbd75b8a03359",
+    sha256="d70cf8acd8843ca7e368168912e2ea2057980d0cfda5d6e4899429b285cceb7e",
 )
 """Trained to plan for the embedded pool; see `docs/model-card.md`."""
 PINNED = {
