@@ -158,6 +158,21 @@ async def test_a_listener_that_fails_ends_the_run_with_its_own_error_and_blames_
     assert not leftover_tasks()
 
 
+@pytest.mark.parametrize(("kind", "calls"), [("plan_delta", 1), ("answer_delta", 3)])
+async def test_a_call_whose_text_a_listener_fails_to_take_is_in_the_trace(kind: str, calls: int) -> None:
+    events: list[Event] = []
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if event.type == kind:
+            raise ZeroDivisionError(kind)
+
+    with pytest.raises(ZeroDivisionError):
+        await conductor(TWO, pool=pool_of(a="A", b="B")).run("What?", on_event=listen, stream=True)
+    assert isinstance(events[-1], Finished)
+    assert [call.outcome for call in events[-1].trace.calls] == ["ok"] * (calls - 1) + ["cancelled"]
+
+
 async def test_whoever_stops_listening_cancels_the_run() -> None:
     hangs = Gated("never", forever)
     stream = conductor(pool=pool_of(a=hangs)).events("What is it?")

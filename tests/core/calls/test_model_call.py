@@ -511,8 +511,11 @@ async def test_an_error_of_a_listener_is_no_error_of_the_model() -> None:
     def refuse(text: str) -> None:
         raise ValueError(f"can't show {text!r}")
 
+    model, run, calls = Streams(Delta(text="h"), Delta(completion=DONE)), RunContext(limits=COUNTED), list[Call]()
     with pytest.raises(ValueError, match="can't show 'h'"):
-        await ask(Streams(Delta(text="h"), Delta(completion=DONE)), on_text=refuse, reasoning=None)
+        await ModelCall(run=run, model=model, request=REQUEST, calls=calls, on_text=refuse, reasoning=None).complete()
+    assert [(call.outcome, call.broke_off, call.usage.calls) for call in calls] == [("cancelled", True, 1)]
+    assert run.budget.spent.calls == 1
 
 
 async def test_half_a_surrogate_pair_from_a_vendor_breaks_nothing() -> None:

@@ -114,10 +114,6 @@ class ModelCall:
         started = self.run.elapsed()
         try:
             completion = await attempt.complete()
-        except asyncio.CancelledError:
-            if attempt.reached_model:
-                self._record(attempt, started, "cancelled", error="cancelled before it was done")
-            raise
         except PauseSignal:
             if attempt.usage is not None and attempt.usage.calls:  # none if only another step goes on
                 self._record(attempt, started, "paused")
@@ -127,6 +123,10 @@ class ModelCall:
             if type(error) is ModelError and error.status is None:  # no adapter knows the cause
                 which = f"attempt {self.attempts}" if self.worker is None else f"{self.worker}, attempt {self.attempts}"
                 log.warning("a call to %s failed (%s): %s", self.model.name, which, format_for_log(error, self.model))
+            raise
+        except BaseException:  # it was cancelled, or a listener raised an error
+            if attempt.reached_model:
+                self._record(attempt, started, "cancelled", error="cancelled before it was done")
             raise
         finally:
             self.has_streamed = attempt.has_streamed
