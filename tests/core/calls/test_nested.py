@@ -195,7 +195,7 @@ async def test_what_a_conductor_inside_of_a_function_costs_is_the_usage_of_the_c
         return (await inner.run(subtask)).text
 
     trace = await Conductor(ScriptedModel(ONE, price=FREE), {"f": ask}).run("q")
-    assert (trace.usage.cost, trace.usage.calls, trace.usage.unpriced_calls) == (Decimal("0.01"), 4, 0)
+    assert (trace.usage.cost, trace.usage.calls, trace.usage.unpriced_calls) == (Decimal("0.01"), 3, 0)
 
 
 async def test_a_model_of_the_users_own_is_charged_for_its_own_tokens_besides_the_conductor_that_it_asks() -> None:
@@ -205,6 +205,23 @@ async def test_a_model_of_the_users_own_is_charged_for_its_own_tokens_besides_th
     trace = await Conductor(planner, pool_of(own=own), limits=Limits(usd=Decimal("0.10"))).run("q")
     assert trace.usage.cost == Decimal("0.08")
     assert "leaves $0.02" in str(trace.rounds[0].results[1].error)
+
+
+@pytest.mark.parametrize("kind", ["function", "model"])
+@pytest.mark.parametrize("allowed", [4, 5])
+async def test_calls_of_a_conductor_count_instead_of_the_one_to_the_function_or_model_that_runs_it(
+    kind: str, allowed: int
+) -> None:
+    inner = Conductor(ScriptedModel(lambda _: ONE), pool_of(a="from a"))
+
+    async def ask(subtask: str) -> str:
+        return (await inner.run(subtask)).text
+
+    asking = Worker.of("asking", ask if kind == "function" else Team(inner, FREE))
+    planner = ScriptedModel(plan((0, "x", []), (0, "y", ["all"])))
+    trace = await Conductor(planner, pool_of(asking=asking), limits=Limits(calls=allowed)).run("q")
+    assert [result.status for result in trace.rounds[0].results] == ["ok", "ok" if allowed == 5 else "failed"]
+    assert trace.usage.calls == allowed
 
 
 @pytest.mark.parametrize("ends", ["deadline", "cancellation"])

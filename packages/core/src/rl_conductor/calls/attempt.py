@@ -144,7 +144,10 @@ class Attempt:
         return check_format(completion, self._request) if self._call.checks_format else completion
 
     def _commit(self, usage: Usage) -> Usage:
-        """Charges the usage of a reply, and returns it with a price."""
+        """Charges the usage of a reply, and returns it with a price.
+
+        The calls of runs inside of this call count instead of it: what it used itself is added to them.
+        """
         reservation = self._reservation
         is_own = not usage.calls  # a model of the user's own, which reports at most its own tokens
         if is_own:
@@ -154,7 +157,7 @@ class Attempt:
         elif reservation is not None:
             reservation.commit(usage)
         if self._nested_usage and (is_own or not usage.total_tokens) and not self._model.capabilities.delegates:
-            usage = total([usage, *self._nested_usage])
+            usage = total([usage.model_copy(update={"calls": 0}), *self._nested_usage])
         self.usage = usage
         return usage
 

@@ -105,10 +105,10 @@ class Reservation:
             self.used = Amount(usd, usage.total_tokens, 1)
 
     def charge_besides(self, usage: Usage) -> None:
-        """Charges a call in addition to the runs inside of it, for which its reservation was released."""
+        """Charges what a call used besides the runs inside of it, whose calls count instead of the released one."""
         budget: Budget | None = self.budget
         while budget is not None:
-            budget.charge(Amount.of(usage))
+            budget.charge(Amount(usage.cost, usage.total_tokens))
             budget = budget.parent
 
     def refund(self) -> None:
