@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -171,6 +172,48 @@ async def test_the_slower_of_two_calls_is_no_difference() -> None:
     plan = 'model_id = [0]\nsubtasks = ["Hurry."]\naccess_list = [[]]'
     recorded = reread(await Conductor(ScriptedModel(plan, name="p"), pool, limits=Limits(hedges=1)).run("Now?"))
     assert sorted(call.outcome for call in recorded.rounds[0].results[0].calls) == ["cancelled", "ok"]
+
+    assert differences(recorded, await replay(recorded)) == ()
+
+
+def broken(_: Request) -> Exception:
+    return ModelError("broken", model="m")
+
+
+async def hedged(slow: Any, hedge: Any, *, others: Mapping[str, Any], calls: int | None = None) -> Trace:
+    """A run of one step in which the slow worker, which comes first, ends after its hedge."""
+    workers = [
+        Worker.of("slow", ScriptedModel(slow, name="s", delay=0.2), hedge_after=0.01),
+        Worker.of("hedge", ScriptedModel(hedge, name="h"), card=Card(name="hedge", accuracy={"all": 1.0})),
+        *[Worker.of(name, ScriptedModel(script, name=name)) for name, script in others.items()],
+    ]
+    conductor = Conductor(ScriptedModel([]), WorkerPool(workers), limits=Limits(hedges=1, calls=calls))
+    try:
+        trace = await conductor.run("Now?", workflow=Workflow(steps=(Step(subtask="Hurry.", worker="slow"),)))
+    except RunError as failed:
+        trace = failed.trace
+    assert {call.worker for call in trace.calls} == {"slow", "hedge", *others}
+    return reread(trace)
+
+
+async def test_a_hedged_call_that_a_limit_refused_is_no_difference() -> None:
+    recorded = await hedged("Late.", "Too many.", others={}, calls=1)
+    assert {call.worker: call.outcome for call in recorded.calls} == {"hedge": "refused", "slow": "ok"}
+
+    assert differences(recorded, await replay(recorded)) == ()
+
+
+@pytest.mark.parametrize("slow", ["Late.", broken], ids=["and the other did not", "and so did the other"])
+async def test_a_hedged_call_that_failed_is_no_difference(slow: Any) -> None:
+    recorded = await hedged(slow, broken, others={})
+    assert [call.worker for call in recorded.calls] == ["hedge", "slow"]
+
+    assert differences(recorded, await replay(recorded)) == ()
+
+
+async def test_the_order_in_which_two_hedged_calls_failed_is_no_difference() -> None:
+    recorded = await hedged(broken, broken, others={"last": "Here."})
+    assert [call.worker for call in recorded.calls] == ["hedge", "slow", "last"]
 
     assert differences(recorded, await replay(recorded)) == ()
 

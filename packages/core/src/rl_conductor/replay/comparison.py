@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import zip_longest
+from math import inf
 
 from rl_conductor.replay.recording import WAS_CANCELLED
 from rl_conductor.text.delimiters import strip_nonces
@@ -39,7 +40,7 @@ def _differences(recorded: Trace, replayed: Trace) -> Iterator[str]:
 
 
 def _round_differences(old: Round, new: Round, where: str) -> Iterator[str]:
-    yield from _call_differences(old.plan.calls, new.plan.calls, f"{where}planner")
+    yield from _call_differences(_comparable(old.plan.calls), _comparable(new.plan.calls), f"{where}planner")
     if _plan_key(old) != _plan_key(new):
         yield f"{where}planner: the plan differs"
     for before, now in zip_longest(old.results, new.results):
@@ -55,15 +56,16 @@ def _plan_key(planned: Round) -> tuple[object, ...]:
 
 
 def _step_differences(old: StepResult, new: StepResult, where: str) -> Iterator[str]:
-    yield from _call_differences(old.calls, new.calls, where)
-    if (old.status, old.step.worker) != (new.status, new.step.worker):
+    yield from _call_differences(_comparable_in_step(old), _comparable_in_step(new), where)
+    is_by_another = old.status == "ok" and old.step.worker != new.step.worker  # who failed last depends on hedges
+    if old.status != new.status or is_by_another:
         yield f"{where}: {old.status} by {old.step.worker!r}, now {new.status} by {new.step.worker!r}"
     elif old.reply != new.reply:
         yield f"{where}: the reply differs"
 
 
-def _call_differences(old: tuple[Call, ...], new: tuple[Call, ...], where: str) -> Iterator[str]:
-    for before, now in zip_longest(_comparable(old), _comparable(new)):
+def _call_differences(old: list[Call], new: list[Call], where: str) -> Iterator[str]:
+    for before, now in zip_longest(old, new):
         if before is None or now is None:
             yield f"{where}: " + ("an additional call" if before is None else f"{before.model} was not called")
         elif (before.model, before.fingerprint) != (now.model, now.fingerprint):
@@ -74,6 +76,19 @@ def _call_differences(old: tuple[Call, ...], new: tuple[Call, ...], where: str) 
 
 def _comparable(calls: tuple[Call, ...]) -> list[Call]:
     return [call for call in calls if call.outcome != "cancelled" and call.error != WAS_CANCELLED and not call.is_check]
+
+
+def _comparable_in_step(result: StepResult) -> list[Call]:
+    """Returns the calls that led to the result, in the order of a replay, which calls one worker after the other.
+
+    Hedged calls change that order, and those that failed while the worker that answered was at work had no effect.
+    """
+    calls = _comparable(result.calls)
+    began: dict[str | None, float] = {}
+    for call in calls:
+        began[call.worker] = min(call.started, began.get(call.worker, call.started))
+    last = began.get(result.step.worker, inf) if result.status == "ok" else inf
+    return sorted((call for call in calls if began[call.worker] <= last), key=lambda call: began[call.worker])
 
 
 def _first_difference(old: Call, new: Call) -> str:
