@@ -520,6 +520,45 @@ async def test_tool_results_do_not_go_to_a_worker_whose_prompt_holds_a_reply_tha
     assert "the pool has no worker 'bad'" in gone.rounds[0].plan.errors[0]
 
 
+LOOK = Tool(name="look")
+SECRETIVE = Policy(forbid=(Flow(reader="b", source="a"),))
+"""What `a` replies is kept from `b`."""
+
+
+def calling(call_id: str) -> Message:
+    return Message.assistant(tool_calls=[ToolCall(id=call_id, name="look", arguments="{}")])
+
+
+def left(trace: Trace) -> Continuation:
+    """The continuation in the answer of a run."""
+    assert trace.completion is not None
+    continuation = trace.completion.message.continuation
+    assert continuation is not None
+    return continuation
+
+
+def brought(request: Request, trace: Trace, call_id: str) -> Request:
+    """The request that brings the result of the tool call that ended a run."""
+    assert trace.completion is not None
+    return request.model_copy(
+        update={"messages": (*request.messages, trace.completion.message, Message.tool(call_id, "found"))}
+    )
+
+
+async def test_a_second_tool_call_in_a_row_remembers_whose_replies_are_in_the_prompt() -> None:
+    calls = ScriptedModel([calling("1"), calling("2"), "never"])
+    steps = [plan((0, "find", []), (1, "ask", ["all"])), plan((1, "start", []))]
+    one = Conductor(ScriptedModel(steps), pool_of(a="secret", b=calls))
+    first = Request(messages=(Message.user("q"),), tools=(LOOK,))
+    second = brought(first, await one.run(first), "1")
+    again = await one.run(second)
+    assert (again.rounds[0].plan.source, left(again).sources) == ("continuation", frozenset({"a"}))
+    assert "secret" in str(calls.requests[1].messages)
+    trace = await one.run(brought(second, again, "2"), policy=SECRETIVE)
+    assert "policy.forbid keeps that from 'b'" in trace.rounds[0].plan.errors[0]
+    assert "secret" not in str(calls.requests[2].messages)
+
+
 # ------------------------------------------------------------------------------ a workflow to resume
 
 

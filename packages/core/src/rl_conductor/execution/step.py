@@ -80,15 +80,15 @@ class StepRun:
     def _continuation(self, prompt: str) -> Continuation:
         """Returns the state with which the worker goes on after its tool calls, when the caller has their results."""
         continued, worker = self.round.continued, self.step.worker
-        if continued is not None:
-            prompt_as_sent, subject = continued.prompt, continued.subject
+        if continued is not None:  # the prompt is the same, and so is what it contains
+            prompt_as_sent, sources, subject = continued.prompt, continued.sources, continued.subject
         else:
             prompt_as_sent = None if self.round.passthrough else prompt
-            subject = digest_subject(self.round.request)
+            sources, subject = self.round.sources(self.index), digest_subject(self.round.request)
         return Continuation(
             worker=worker,
             prompt=self.redacted_prompts.get(worker, prompt_as_sent),
-            sources=self.round.sources(self.index),
+            sources=sources,
             inputs=self.planned.inputs,
             subject=subject,
         )
