@@ -559,6 +559,19 @@ async def test_a_second_tool_call_in_a_row_remembers_whose_replies_are_in_the_pr
     assert "secret" not in str(calls.requests[2].messages)
 
 
+async def test_a_tool_call_of_a_later_round_remembers_whose_replies_the_planner_may_have_quoted() -> None:
+    calls = ScriptedModel([calling("1"), "never"])
+    steps = [plan((0, "find", [])), plan((1, "check this: secret", [])), plan((1, "start", [])), ACCEPT]
+    one = Conductor(ScriptedModel(steps), pool_of(a="secret", b=calls), limits=Limits(rounds=2))
+    first = Request(messages=(Message.user("q"),), tools=(LOOK,))
+    asked_for = await one.run(first)
+    assert left(asked_for).sources == frozenset({"a"})
+    assert "secret" in str(left(asked_for).prompt)
+    trace = await one.run(brought(first, asked_for, "1"), policy=SECRETIVE)
+    assert "policy.forbid keeps that from 'b'" in trace.rounds[0].plan.errors[0]
+    assert "secret" not in str(calls.requests[1].messages)
+
+
 # ------------------------------------------------------------------------------ a workflow to resume
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from rl_conductor.calls.context import RunContext
+from rl_conductor.planning.later_rounds import replied_workers
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.request_inputs import select_question
 from rl_conductor.trace.trace import Round, StepResult
@@ -36,7 +37,7 @@ class RoundContext:
     number: int = 0
     """The number of the round, from 0."""
     previous_rounds: Sequence[Round] = ()
-    """Read by steps with `recall`."""
+    """Read by the planner, and by steps with `recall`."""
     hedges: Hedges = field(default_factory=Hedges)
     passthrough: bool = False
     """Send the worker the bare conversation, without a subtask, because the plan is a single step."""
@@ -76,17 +77,13 @@ class RoundContext:
         return [future.result() for future in futures]
 
     def sources(self, index: int) -> frozenset[str]:
-        """Returns the workers with replies that may have reached this step, directly or through other steps."""
+        """Returns the workers with replies that may have reached this step, directly or indirectly.
+
+        Those of earlier rounds may have, because the planner may quote them in any subtask.
+        """
         workflow = self._as_run()
-        reached = workflow.sources[index]
-        recalls = any(workflow.steps[i].recall for i in (index, *reached))
-        recalled = (
-            result.step.worker
-            for round_ in self.previous_rounds
-            for result in round_.results
-            if recalls and result.reply
-        )
-        return frozenset((*(workflow.steps[i].worker for i in reached), *recalled))
+        readable = frozenset(workflow.steps[i].worker for i in workflow.sources[index])
+        return readable | replied_workers(self.previous_rounds)
 
     async def permits(self, index: int, step: Step) -> bool:
         """Returns whether the policy allows `step` at `index`, given the workers that run the other steps now."""

@@ -31,15 +31,16 @@ def next_round_space(first: PlanSpace, rounds: Sequence[Round], pool: WorkerPool
     The planner may quote the answer in any subtask, so only workers that may read it are allowed.
     """
     allowed = frozenset(name for name in first.allowed if can_read(pool[name].card, rounds, pool, policy))
-    return first.model_copy(update={"recallable": _replied_workers(rounds), "may_accept": True, "allowed": allowed})
+    return first.model_copy(update={"recallable": replied_workers(rounds), "may_accept": True, "allowed": allowed})
 
 
 def can_read(card: Card, rounds: Sequence[Round], pool: WorkerPool, policy: Policy) -> bool:
     """Returns whether the policy lets the model with this card read every reply in `rounds`."""
-    return all(policy.may_read(card, pool[name].card) for name in _replied_workers(rounds))
+    return all(policy.may_read(card, pool[name].card) for name in replied_workers(rounds))
 
 
-def _replied_workers(rounds: Sequence[Round]) -> frozenset[str]:
+def replied_workers(rounds: Sequence[Round]) -> frozenset[str]:
+    """Returns the workers that wrote the replies in `rounds`."""
     results = (result for executed in rounds for result in executed.results)
     return frozenset(result.step.worker for result in results if result.reply is not None)
 
