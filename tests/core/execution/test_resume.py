@@ -585,6 +585,17 @@ async def test_a_workflow_beside_the_plan_of_the_run_to_resume_is_refused() -> N
     assert (await conductor().run("q", workflow=workflow(("a", "x", ())), resume=unplanned)).text == "x()"
 
 
+async def test_a_workflow_whose_run_was_cut_short_in_a_later_round_is_not_run_again() -> None:
+    given, limits = workflow(("a", "x", ())), Limits(rounds=2)
+    first = await Conductor(ScriptedModel([ACCEPT]), pool_of(a=told), limits=limits).run("q", workflow=given)
+    unplanned = Round(plan=PlanRecord(source="planner", errors=("cancelled",)))
+    for rounds in ([*first.rounds[:1], unplanned], first.rounds):
+        again = Conductor(ScriptedModel([ACCEPT]), pool_of(a=told), limits=limits)
+        trace = await again.run("q", workflow=given, resume=rounds)
+        assert (trace.text, [one.plan.source for one in trace.rounds]) == ("x()", ["given", "planner"])
+        assert asked(again) == []
+
+
 async def test_a_resumed_run_counts_what_its_interrupted_call_may_have_cost() -> None:
     stuck = Gated("never", forever, price=Price(input=0, output=Decimal(1000)))
     pool = WorkerPool([Worker.of("w", stuck, sampling=Sampling(max_tokens=100))])

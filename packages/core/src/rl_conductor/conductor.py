@@ -301,7 +301,7 @@ class Conductor:
             LimitError: conductors call one another more deeply than `limits.depth` allows.
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: `workflow` is invalid.
-            ConfigError: `workflow` differs from the one in the rounds to `resume`.
+            ConfigError: `workflow` differs from the plan of the first of the rounds to `resume`.
         """
         check_resumed(workflow, resume)
         run = self._create_run(to_request(question), policy, limits, on_event or ignore, resume)

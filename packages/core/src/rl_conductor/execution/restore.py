@@ -84,13 +84,13 @@ def resumable_rounds(rounds: Sequence[Round], allowed: AllowedPlans) -> tuple[li
 
 
 def check_resumed(workflow: Workflow | None, resume: Sequence[Round]) -> None:
-    """Checks that a caller's workflow equals the plan of the run to resume.
+    """Checks that a caller's workflow equals the plan of the first round of the run to resume.
 
     Raises:
         ConfigError: it does not.
     """
-    if workflow is not None and resume and resume[-1].plan.is_complete and resume[-1].plan.workflow != workflow:
+    if workflow is not None and resume and resume[0].plan.is_complete and resume[0].plan.workflow != workflow:
         raise ConfigError(
-            f"workflow=... is not the plan of round {len(resume)} of the run to resume: leave out workflow to go on "
-            "with that plan, or leave out resume to run the workflow from its start"
+            "workflow=... is not the plan of the first round of the run to resume: leave out workflow to go on with "
+            "that plan, or leave out resume to run the workflow from its start"
         )

@@ -57,7 +57,7 @@ def decide_start(
 
     Args:
         run: the run.
-        workflow: the caller's own workflow.
+        workflow: the caller's own workflow, for the first round.
         interrupted: the same round of an interrupted run.
         dropped: why rounds of the interrupted run are not reused.
 
@@ -115,7 +115,7 @@ def _with_known_plan(run: Run, start: RoundStart, workflow: Workflow | None, int
             if interrupted.plan.source == "given":  # the caller's own plan is never replaced
                 raise
             start = _with_dropped(start, f"the plan of the interrupted run is dropped: {'; '.join(error.violations)}")
-    if workflow is not None:
+    if workflow is not None and not run.rounds:
         space, plan = _given_plan(ByIdentity(start.space), ByIdentity(workflow))
         return start._replace(plan=plan, space=space)
     return start

@@ -195,7 +195,7 @@ class Run:
             interrupted, dropped = self._interrupted_round() if self.rounds else (None, ())
             while self.number < self.limits.rounds:
                 record = await self._run_round(decide_start(self, workflow, interrupted, dropped))
-                workflow, interrupted, dropped = None, None, ()
+                interrupted, dropped = None, ()
                 if not self.may_continue(record):
                     break
             interruption = None
