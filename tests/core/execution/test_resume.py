@@ -16,6 +16,7 @@ from core.runs import (
     evidence_of,
     finished,
     forever,
+    leftover_tasks,
     plan,
     pool_of,
     started,
@@ -80,6 +81,43 @@ async def test_a_run_that_was_done_but_not_delivered_calls_nobody() -> None:
     trace = await resumed.run("q", resume=whole.rounds)
     assert asked(resumed) == []
     assert (trace.text, trace.usage) == (whole.text, whole.usage)
+
+
+CHAIN = workflow(("a", "look", ()), ("b", "join", (0,)), ("b", "tell", (1,)))
+
+
+def without_looks(request: Request) -> str | Exception:
+    """A reply as of `told`, but for the subtask `look`, which fails."""
+    return down(request) if subtask_of(request) == "look" else told(request)
+
+
+async def with_failure() -> Trace:
+    """A run of `CHAIN` in which the first step failed."""
+    unlucky = Conductor(ScriptedModel([]), pool_of(a=without_looks, b=without_looks), access="positional")
+    trace = await unlucky.run("q", workflow=CHAIN)
+    assert [result.status for result in trace.results] == ["failed", "ok", "ok"]
+    return trace
+
+
+async def test_a_failed_step_stays_failed_when_all_that_read_it_is_done() -> None:
+    whole = await with_failure()
+    for done, subtasks in ({0, 1, 2}, []), ({0, 1}, ["tell"]):
+        resumed, events = conductor(), list[Event]()
+        trace = await resumed.run("q", resume=[cut(whole.rounds[0], done)], on_event=events.append)
+        assert leftover_tasks() == set()
+        assert asked(resumed) == subtasks
+        assert trace.results[:2] == whole.results[:2]
+        assert trace.usage == whole.usage
+        assert finished(events) == [0, 1, 2]
+        assert isinstance(events[-1], Finished)
+
+
+async def test_a_failed_step_is_tried_again_if_a_step_that_reads_it_has_to_run() -> None:
+    whole = await with_failure()
+    resumed = conductor()
+    trace = await resumed.run("q", resume=[cut(whole.rounds[0], {0})])
+    assert trace.text == "tell(join(look()))"
+    assert asked(resumed) == ["look", "join", "tell"]
 
 
 async def test_the_planner_is_not_asked_again_for_a_plan_that_stands() -> None:

@@ -70,6 +70,12 @@ def test_only_what_the_answer_can_depend_on_is_needed() -> None:
     assert workflow(step(), step("bob")).needed == {1}
 
 
+def test_what_only_finished_steps_read_is_no_longer_needed() -> None:
+    assert DIAMOND.needed_after({1}) == {0, 2, 4}
+    assert DIAMOND.needed_after({1, 2}) == {4}
+    assert DIAMOND.needed_after({4}) == frozenset()
+
+
 def test_sources_reach_through_other_steps() -> None:
     assert [sorted(sources) for sources in DIAMOND.sources] == [[], [0], [0], [], [0, 1, 2]]
 

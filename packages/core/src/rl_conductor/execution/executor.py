@@ -72,12 +72,12 @@ class Execution:
             future.set_result(result)
 
     async def _start_workflow(self, workflow: Workflow) -> StepRun:
-        """Starts every step that the answer depends on but the last, which it returns.
+        """Starts every step that the answer still depends on but the last, which it returns.
 
         Steps that were started early continue if the plan has them.
         """
         end = len(workflow.steps) - 1
-        startable = workflow.needed - {end}
+        startable = workflow.needed_after(self._restored) - {end}
         await self.abandon(i for i, run in self._runs.items() if not self._is_planned(i, run, workflow, startable))
         self.round.workflow = workflow
         for index in sorted(startable - self._runs.keys()):

@@ -36,6 +36,8 @@ def restore_results(
 ) -> RestoredRound:
     """Selects the `results` that are reused; the other steps of `workflow`, which `space` allows, run again.
 
+    A failed step runs again only if a step that reads it has to run; otherwise nothing would read its reply.
+
     Args:
         workflow: the plan of the round.
         results: the results of its steps so far.
@@ -43,16 +45,16 @@ def restore_results(
         allowed: names the policy fields behind the rules that are broken.
         unchecked: by position, the guardrails that did not check a step's reply.
     """
-    steps, reused, dropped, errors = list(workflow.steps), [], set[int](), []
-    for result in sorted(results, key=lambda result: result.index):
+    results = sorted(results, key=lambda result: result.index)
+    steps, reused, dropped, errors = list(workflow.steps), set[int](), set[int](), []
+    for result in results:
         if result.status != "ok":
             continue
-        planned = workflow.steps[result.index] if result.index < len(steps) else None
-        if planned != result.step.model_copy(update={"worker": planned.worker if planned else ""}):
+        if not _belongs_to(workflow, result):
             errors.append(f"the reply of step {result.index + 1} is dropped: it belongs to another plan")
             dropped.add(result.index)
             continue
-        steps[result.index] = result.step
+        planned, steps[result.index] = workflow.steps[result.index], result.step
         violations = allowed.violations(Workflow(steps=tuple(steps)), space)
         stale = sorted(dropped & result.step.access)
         unseen = unchecked.get(result.index)
@@ -63,9 +65,23 @@ def restore_results(
             reason = reason or f"it was made from the reply of step {stale[0] + 1}"
             errors.append(f"step {result.index + 1} runs again, and its earlier reply is dropped: {reason}")
         else:
-            reused.append(result)
-    repeated = (result for result in results if result not in reused)
-    return RestoredRound(tuple(reused), tuple(call for result in repeated for call in result.calls), tuple(errors))
+            reused.add(result.index)
+    needed = workflow.needed_after(reused)
+    reused |= {r.index for r in results if r.status == "failed" and r.index not in needed and _belongs_to(workflow, r)}
+    repeated = (result for result in results if result.index not in reused)
+    return RestoredRound(
+        results=tuple(result for result in results if result.index in reused),
+        abandoned_calls=tuple(call for result in repeated for call in result.calls),
+        errors=tuple(errors),
+    )
+
+
+def _belongs_to(workflow: Workflow, result: StepResult) -> bool:
+    """Whether a result is of a step of `workflow`, perhaps by another worker."""
+    if result.index >= len(workflow.steps):
+        return False
+    planned = workflow.steps[result.index]
+    return result.step.model_copy(update={"worker": planned.worker}) == planned
 
 
 def resumable_rounds(rounds: Sequence[Round], allowed: AllowedPlans) -> tuple[list[Round], list[str]]:

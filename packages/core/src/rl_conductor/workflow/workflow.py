@@ -6,7 +6,7 @@ policy. Pure: nothing here calls a model or knows the syntax of plans.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
@@ -72,10 +72,15 @@ class Workflow(Value):
     @cached_property
     def needed(self) -> frozenset[int]:
         """Positions of the steps that the answer can depend on; the others never have to run."""
-        needed = {len(self.steps) - 1}
-        for index in range(len(self.steps) - 1, -1, -1):
+        return self.needed_after(())
+
+    def needed_after(self, finished: Collection[int]) -> frozenset[int]:
+        """Returns the positions of the steps that still have to run when those in `finished` have."""
+        last = len(self.steps) - 1
+        needed = {last}.difference(finished)
+        for index in range(last, -1, -1):
             if index in needed:
-                needed |= self.steps[index].access
+                needed |= self.steps[index].access.difference(finished)
         return frozenset(needed)
 
     @cached_property
