@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,10 +25,12 @@ from core.runs import (
     worker,
     workflow,
 )
+from core.scripted_guardrails import Check
 from core.strategies import spaces, workflows
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel
-from rl_conductor.errors import ConfigError, WorkflowError, WorkflowValidationError
+from rl_conductor.errors import ConductorError, ConfigError, WorkflowError, WorkflowValidationError
 from rl_conductor.execution.stepwise import Stepwise
+from rl_conductor.guardrails.base import Allow, Content, Verdict
 from rl_conductor.integration import PauseSignal
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -214,6 +217,65 @@ async def test_resuming_anywhere_gives_the_same_answer_and_calls_each_step_once(
     assert trace.text == whole.text
     assert len(asked(second)) == len(planned.needed) - len(done)
     assert trace.usage == whole.usage
+
+
+# --------------------------------------------------------------------------- attempts that come to nothing
+
+
+async def trace_of(one: Conductor, **options: Any) -> Trace:
+    """The trace that a listener gets of a run that raises an error, or that is cancelled once it waits for a model."""
+    events: list[Event] = []
+    with pytest.raises(ConductorError):
+        await one.run("q", on_event=events.append, **options)
+    assert isinstance(events[-1], Finished)
+    return events[-1].trace
+
+
+async def cut_short(one: Conductor, stuck: Gated, **options: Any) -> Trace:
+    """The trace of a run that is cancelled once `stuck` is asked."""
+    events: list[Event] = []
+    running = asyncio.create_task(one.run(on_event=events.append, **{"question": "q", **options}))
+    await stuck.asked.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert isinstance(events[-1], Finished)
+    return events[-1].trace
+
+
+async def test_a_refused_resumption_loses_nothing() -> None:
+    whole = await conductor().run("q", workflow=DIAMOND)
+    trace = await trace_of(conductor(), resume=whole.rounds, policy=Policy(deny=frozenset({"b"})))
+    assert trace.rounds == whole.rounds
+    assert trace.answer is None
+
+
+async def test_a_resumption_that_the_planner_may_not_see_loses_nothing() -> None:
+    stuck = Gated("never", forever)
+    inside = {name: worker(name, told, tags=frozenset({"inside"})) for name in ("a", "b")}
+    begun = await cut_short(Conductor(stuck, pool_of(**inside)), stuck)
+    assert begun.usage.calls == 1
+    rule = Policy(data_class="patients", data_rules={"patients": DataRule(tags=frozenset({"inside"}))})
+    trace = await trace_of(Conductor(ScriptedModel([]), pool_of(**inside)), resume=begun.rounds, policy=rule)
+    assert trace.rounds == begun.rounds
+
+
+async def test_a_guardrail_that_is_down_when_a_run_is_resumed_takes_nothing_from_it() -> None:
+    async def check(_: Content) -> Verdict:
+        if is_down:
+            raise RuntimeError("down")
+        return Allow()
+
+    guardrails = [Check(stages=("input",), verdict=check)]
+    whole = await conductor().run("q", workflow=DIAMOND)
+    is_down = True
+    trace = await trace_of(conductor(guardrails=guardrails), resume=[cut(whole.rounds[0], {0, 1})])
+    assert [[result.status for result in one.results] for one in trace.rounds] == [["ok", "ok"]]
+    assert [check.outcome for check in trace.checks] == ["failed"]
+    is_down = False
+    resumed = conductor(guardrails=guardrails)
+    again = await resumed.run("q", resume=trace.rounds)
+    assert (again.text, asked(resumed)) == (whole.text, ["join", "tell"])
+    assert [check.outcome for check in again.checks] == ["allowed", "failed"]
 
 
 # ---------------------------------------------------------------------------------------- stepwise

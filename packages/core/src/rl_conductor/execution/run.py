@@ -59,6 +59,8 @@ class Run:
     previous_rounds: Sequence[Round] = ()
     """Rounds that this run made before it was interrupted, or under another host."""
     rounds: list[Round] = field(default_factory=list)
+    interrupted: Round | None = None
+    """The round that is resumed, until it has a plan again."""
     streamed_text: str = ""
     """The part of the answer that was passed on while it was generated."""
     planner_reason: str = ""
@@ -190,12 +192,14 @@ class Run:
         ends_run = False
         try:
             self.context.budget.check_depth()
+            if self.rounds:
+                self.interrupted = self.rounds.pop()
             if self.context.guardrails:
                 await self.check_input()
-            interrupted, dropped = self._interrupted_round() if self.rounds else (None, ())
+            dropped = self._drop_denied_rounds()
             while self.number < self.limits.rounds:
-                record = await self._run_round(decide_start(self, workflow, interrupted, dropped))
-                interrupted, dropped = None, ()
+                record = await self._run_round(decide_start(self, workflow, self.interrupted, dropped))
+                dropped = ()
                 if not self.may_continue(record):
                     break
             interruption = None
@@ -211,13 +215,12 @@ class Run:
             self.context.budget.close()
         return raise_if_unanswered(trace, ends_run=ends_run)
 
-    def _interrupted_round(self) -> tuple[Round, Sequence[str]]:
-        """Drops previous rounds that the policy does not allow, and takes the last of the others off to resume it.
-
-        The second value says why rounds were dropped.
-        """
-        self.rounds, dropped = resumable_rounds(self.rounds, self.allowed)
-        return self.rounds.pop(), dropped
+    def _drop_denied_rounds(self) -> Sequence[str]:
+        """Drops previous rounds that the policy does not allow, and returns why; the last of the others is resumed."""
+        if self.interrupted is None:
+            return ()
+        (*self.rounds, self.interrupted), dropped = resumable_rounds([*self.rounds, self.interrupted], self.allowed)
+        return dropped
 
     def locate(self, error: Exception) -> str:
         """Returns the text of `error`, with its step and worker if it comes from one."""
@@ -234,6 +237,7 @@ class Run:
             self.streamed_text = execution.round.streamed_text
             if execution.plan is not None:
                 self.rounds.append(execution.to_round(execution.plan))
+                self.interrupted = None
         assert execution.plan is not None
         return execution.plan
 
@@ -317,9 +321,7 @@ class Run:
 
     def finish(self, interruption: str | None = None) -> Trace:
         """Ends the run: reports its usage, emits `Finished`, and returns the trace."""
-        if self.guard.has_record:
-            plan = PlanRecord(source="planner", errors=(interruption,) if interruption else ())
-            self.rounds.append(Round(plan=self.guard.move_record(plan)))
+        self._add_unplanned_round(interruption)
         trace = self.trace(interruption)
         report_run(trace, self.context.began)
         if trace.answer is not None and trace.answer.source == "evidence":
@@ -329,6 +331,16 @@ class Run:
                 self.context.emit(AnswerDelta(text=trace.completion.text, is_refusal=trace.completion.is_refusal))
             self.context.emit(Finished(trace=trace))
         return trace
+
+    def _add_unplanned_round(self, interruption: str | None) -> None:
+        """Adds the round that ended before it had a plan: an interrupted one as it was, and what guardrails did."""
+        round_ = (
+            self.interrupted if interruption else None
+        )  # only a run without an answer may contain unchecked replies
+        if round_ is None and self.guard.has_record:
+            round_ = Round(plan=PlanRecord(source="planner", errors=(interruption,) if interruption else ()))
+        if round_ is not None:
+            self.rounds.append(round_.model_copy(update={"plan": self.guard.move_record(round_.plan)}))
 
     def _log_evidence(self, answer: Answer) -> None:
         last = self.rounds[answer.round].results[-1]
