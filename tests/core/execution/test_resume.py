@@ -278,6 +278,25 @@ async def test_a_guardrail_that_is_down_when_a_run_is_resumed_takes_nothing_from
     assert [check.outcome for check in again.checks] == ["allowed", "failed"]
 
 
+async def test_a_continuation_that_is_cut_short_twice_keeps_all_calls() -> None:
+    request, rounds = bringing("b"), tuple[Round, ...]()
+    for calls in (1, 2):
+        stuck = Gated("never", forever)
+        trace = await cut_short(Conductor(ScriptedModel([]), pool_of(b=stuck)), stuck, question=request, resume=rounds)
+        rounds = trace.rounds
+        assert (rounds[0].plan.source, trace.usage.calls) == ("continuation", calls)
+    whole = await Conductor(ScriptedModel([]), pool_of(b="B")).run(request, resume=rounds)
+    assert [call.outcome for call in whole.calls] == ["cancelled", "cancelled", "ok"]
+
+
+async def test_calls_of_a_planning_that_was_cut_short_are_kept_beside_a_workflow_of_ones_own() -> None:
+    stuck = Gated("never", forever)
+    begun = await cut_short(Conductor(stuck, pool_of(a=told)), stuck)
+    trace = await conductor().run("q", workflow=workflow(("a", "x", ())), resume=begun.rounds)
+    assert trace.rounds[0].plan.source == "given"
+    assert [call.outcome for call in trace.calls] == ["cancelled", "ok"]
+
+
 # ---------------------------------------------------------------------------------------- stepwise
 
 
@@ -415,6 +434,22 @@ async def test_the_turn_that_brings_tool_results_goes_on_with_its_worker() -> No
     assert record.source == "continuation"
     steps = one.stepwise(request, record)
     assert steps.finish(await run_stepwise(steps)).text == "right"
+
+
+async def test_a_host_that_continues_after_tool_calls_keeps_what_led_to_it() -> None:
+    judge = ScriptedModel("fine")
+
+    async def check(content: Content) -> Verdict:
+        await content.call(judge, Request.user("Is it fine?"))
+        return Allow()
+
+    request = bringing("b")
+    one = Conductor(ScriptedModel([]), pool_of(b="B"), guardrails=[Check(stages=("input",), verdict=check)])
+    record = await one.plan(request)
+    steps = one.stepwise(request, record)
+    trace = steps.finish(await run_stepwise(steps))
+    assert len(judge.requests) == 2, "for the plan, and where its steps run"
+    assert (trace.usage.calls, len(trace.checks)) == (3, 2)
 
 
 async def test_a_host_can_not_run_what_a_forged_continuation_names() -> None:

@@ -45,7 +45,7 @@ class RoundStart(NamedTuple):
     results: tuple[StepResult, ...] = ()
     """The results of an interrupted round that are reused."""
     abandoned_calls: tuple[Call, ...] = ()
-    """The calls of an interrupted round that have to be made again."""
+    """The calls of an interrupted round whose results are not reused."""
     dropped: tuple[str, ...] = ()
     """Why parts of an interrupted run are not reused."""
 
@@ -106,7 +106,7 @@ def _with_known_plan(run: Run, start: RoundStart, workflow: Workflow | None, int
     if continuation is not None:
         reason = _continuation_error(run, start, continuation)
         if reason is None:
-            return _with_continuation(start, continuation)
+            return _with_continuation(start, continuation, _continued_plan(interrupted))
         start = _with_dropped(start, f"tool calls of {continuation.worker!r} are not continued: {reason}")
     if interrupted is not None and interrupted.plan.is_complete and interrupted.plan.source != "continuation":
         try:
@@ -130,15 +130,22 @@ def _continuation_error(run: Run, start: RoundStart, continuation: Continuation)
     return denied or subject_error(run.request, continuation)
 
 
-def _with_continuation(start: RoundStart, continuation: Continuation) -> RoundStart:
-    """Adds a plan of one step: the worker that made the tool calls gets their results."""
+def _continued_plan(interrupted: Round | None) -> PlanRecord:
+    """Returns the record of an interrupted continuation, or a new one; the workflow comes from the request."""
+    if interrupted is None or interrupted.plan.source != "continuation":
+        return PlanRecord(source="continuation")
+    return interrupted.plan
+
+
+def _with_continuation(start: RoundStart, continuation: Continuation, plan: PlanRecord) -> RoundStart:
+    """Adds `plan` with a workflow of one step: the worker that made the tool calls gets their results."""
     space, request = start.space, start.request
     if space.forbidden_flows:  # the prompt holds replies that another worker might not be allowed to read
         space = space.model_copy(update={"allowed": frozenset({continuation.worker})})
     if continuation.prompt is not None:
         request = request.model_copy(update={"messages": with_prompt(request.messages, continuation.prompt)})
     return start._replace(
-        plan=PlanRecord(source="continuation", workflow=single_step(continuation.worker, continuation.inputs)),
+        plan=plan.model_copy(update={"workflow": single_step(continuation.worker, continuation.inputs)}),
         space=space,
         request=request,
         continued=continuation.model_copy(update={"subject": digest_subject(start.request)}),
@@ -155,7 +162,7 @@ def _with_restored_plan(run: Run, start: RoundStart, plan: PlanRecord) -> RoundS
     if plan.source == "continuation" and continuation is not None:
         if reason := _continuation_error(run, start, continuation):
             raise WorkflowValidationError(f"tool calls of {continuation.worker!r} are not continued: {reason}")
-        return _with_continuation(start, continuation)
+        return _with_continuation(start, continuation, plan)
     space = start.space
     if plan.workflow is not None:
         if plan.source == "given":  # may replace a plan that the planner wrote, whose calls it then carries
@@ -178,12 +185,17 @@ def _given_plan(space: ByIdentity[PlanSpace], workflow: ByIdentity[Workflow]) ->
 
 
 def _with_results(run: Run, start: RoundStart, interrupted: Round) -> RoundStart:
-    """Adds the results of the interrupted round that are reused; without its plan, all of its calls are abandoned."""
+    """Adds the results of the interrupted round that are reused.
+
+    The calls of its other steps are abandoned, and so are those that led to its plan if that is replaced.
+    """
     if not start.plan.is_complete:
         return start._replace(abandoned_calls=interrupted.calls)
     restored = restorable_results(run, start, interrupted.results)
+    keeps_plan = start.plan.source == interrupted.plan.source  # a new plan of the same source is not complete yet
+    planning = () if keeps_plan else interrupted.plan.calls
     start = _with_dropped(start, *restored.errors)
-    return start._replace(results=restored.results, abandoned_calls=restored.abandoned_calls)
+    return start._replace(results=restored.results, abandoned_calls=(*planning, *restored.abandoned_calls))
 
 
 # ------------------------------------------------------------------------------------------- new plans
