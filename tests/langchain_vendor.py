@@ -14,6 +14,8 @@ from core.models.wire.openai import OpenAIWire
 COUNTS = Counts(input=100, cached=40, output=30, reasoning=20)
 REFUSAL = "I can't help with that."
 TRUNCATED_JSON = '{"city": "U'
+REASONING_TOKENS = 2000
+"""What the model `reasoning` of the Responses API thinks before it writes."""
 REPEATED_ROLE = ('"delta": {"content"', '"delta": {"role": "assistant", "content"')
 PLAN = {
     "reasoning": "One drafts, one answers.",
@@ -70,6 +72,62 @@ class AnthropicVendor(AnthropicWire):
     def events(self, seen: Seen, said: Said) -> list[str]:
         """Its frames."""
         return super().events(seen, _reply(seen))
+
+
+class ResponsesVendor(Vendor):
+    """OpenAI's Responses API, where a reply that ended early is `incomplete`; its models only write texts."""
+
+    def read(self, wire: Wire) -> Seen:
+        """Parses a request, whose schema is ignored."""
+        return Asked(scenario=wire.body["model"], stream=bool(wire.body.get("stream")), body=wire.body)
+
+    def whole(self, seen: Seen, said: Said) -> Any:
+        """A `response`."""
+        assert isinstance(seen, Asked)
+        said = _responses_reply(seen)
+        reason = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(said.finish)
+        status = "incomplete" if reason else "completed"
+        content = [{"type": "output_text", "text": said.text, "annotations": []}]
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": content}
+        return {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 1,
+            "model": seen.scenario,
+            "status": status,
+            "incomplete_details": reason and {"reason": reason},
+            "output": [{"id": "rs_1", "type": "reasoning", "summary": []}, *([message] if said.pieces else [])],
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": {
+                "input_tokens": said.counts.input,
+                "input_tokens_details": {"cached_tokens": said.counts.cached},
+                "output_tokens": said.counts.output,
+                "output_tokens_details": {"reasoning_tokens": said.counts.reasoning},
+                "total_tokens": said.counts.input + said.counts.output,
+            },
+        }
+
+    def events(self, seen: Seen, said: Said) -> list[str]:
+        """Deltas of the text, then the whole response."""
+        response = self.whole(seen, said)
+        texts = [part["text"] for item in response["output"] for part in item.get("content", ())]
+        place = {"item_id": "msg_1", "output_index": 1, "content_index": 0, "logprobs": []}
+        events = [{"type": "response.output_text.delta", **place, "delta": text} for text in texts]
+        events.append({"type": f"response.{response['status']}", "response": response})
+        numbered = [{**event, "sequence_number": number} for number, event in enumerate(events)]
+        return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in numbered]
+
+
+def _responses_reply(asked: Asked) -> Said:
+    if asked.scenario == "filtering":
+        return Said(pieces=("Once upon",), finish="content_filter", counts=COUNTS)
+    if asked.scenario == "truncating":
+        return Said(pieces=(TRUNCATED_JSON,), finish="length", counts=COUNTS)
+    if asked.scenario == "reasoning" and asked.body["max_output_tokens"] <= REASONING_TOKENS:
+        return Said(finish="length", counts=COUNTS)
+    return Said(pieces=(json.dumps(PLAN),), counts=COUNTS)
 
 
 def _blocks(content: Any) -> Any:

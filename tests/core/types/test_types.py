@@ -252,6 +252,7 @@ def test_the_text_of_a_completion_is_its_messages() -> None:
     [
         ("length", "length"),
         ("MAX_TOKENS", "length"),
+        ("max_output_tokens", "length"),
         ("SAFETY", "content_filter"),
         ("end_turn", "stop"),
         (None, "stop"),

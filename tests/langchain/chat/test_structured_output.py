@@ -21,7 +21,7 @@ from core.scripted_guardrails import SECRET as PHONE
 from core.scripted_guardrails import Hide
 from langchain_conductor import ChatConductor
 from langchain_conductor.models.json_replies import json_reply
-from langchain_vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, Vendor
+from langchain_vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, ResponsesVendor, Vendor
 from rl_conductor import RunError, ScriptedModel, model
 from rl_conductor.execution.guarding import WITHHELD
 from rl_conductor.integration import run_sync
@@ -123,6 +123,18 @@ def test_a_truncated_answer_without_the_raw_message_is_langchains_error(make_wor
         chat.invoke(QUESTION)
     with pytest.raises(OutputParserException, match="max_tokens"):
         list(chat.stream(QUESTION))
+
+
+@pytest.mark.parametrize("schema", [Place, CLOSED])
+def test_a_truncated_answer_of_the_responses_api_is_langchains_error(schema: Any) -> None:
+    with ResponsesVendor.running() as vendor:
+        options: Any = {"base_url": f"{vendor.url}/v1", "api_key": SECRET, "max_retries": 0}
+        worker = ChatOpenAI(model="truncating", use_responses_api=True, **options)
+        chat = conductor(worker).with_structured_output(schema)
+        with pytest.raises(OutputParserException, match="max_tokens"):
+            chat.invoke(QUESTION)
+        with pytest.raises(OutputParserException, match="max_tokens"):
+            list(chat.stream(QUESTION))
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])

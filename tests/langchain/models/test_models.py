@@ -30,7 +30,7 @@ from core.models.wire.base import SECRET
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel, RunnableModel
 from langchain_conductor.models.errors import ERROR_TYPES
-from langchain_vendor import COUNTS, REFUSAL, Vendor
+from langchain_vendor import COUNTS, REFUSAL, ResponsesVendor, Vendor
 from rl_conductor import ConfigError, Message, Request, Sampling, ScriptedModel, Tool
 from rl_conductor.errors import (
     AuthenticationError,
@@ -115,6 +115,31 @@ async def test_tools_and_the_choice_among_them_reach_the_vendor(
     assert body["parallel_tool_calls"] is False
     sent_choice = body.get("tool_choice")
     assert (sent_choice.get("function") if isinstance(sent_choice, dict) else sent_choice) == sent
+
+
+@pytest.fixture
+def responses_chat() -> Iterator[Any]:
+    """Makes chat models of OpenAI's Responses API."""
+    with ResponsesVendor.running() as vendor:
+        options: Any = {"base_url": f"{vendor.url}/v1", "api_key": SECRET, "max_retries": 0}
+        yield lambda model: ChatOpenAI(model=model, use_responses_api=True, **options)
+
+
+@pytest.mark.parametrize(("model", "finish"), [("truncating", "length"), ("filtering", "content_filter")])
+async def test_an_incomplete_reply_of_the_responses_api_says_why_it_ended(
+    responses_chat: Any, model: str, finish: str
+) -> None:
+    chat_model = ChatModel(responses_chat(model))
+    assert (await chat_model.complete(HELLO)).finish_reason == finish
+    _, completion = await collected(chat_model, HELLO)
+    assert completion.finish_reason == finish
+
+
+def test_a_planner_of_the_responses_api_that_only_reasoned_gets_more_tokens(responses_chat: Any) -> None:
+    workers = {name: {"model": ScriptedModel(name), "description": name} for name in ("drafts", "answers")}
+    answer = ChatConductor(workers, planner=responses_chat("reasoning")).invoke("Hello")
+    round_summary = answer.response_metadata["conductor"]["rounds"][0]
+    assert [step["worker"] for step in round_summary["steps"]] == ["drafts", "answers"]
 
 
 async def test_a_tool_call_is_streamed_whole(chat: Any) -> None:

@@ -14,7 +14,7 @@ from rl_conductor.types.value import Text, Value
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 """Why a reply ended."""
 
-LENGTH_REASONS = ("length", "max_tokens", "model_length")
+LENGTH_REASONS = ("length", "max_tokens", "max_output_tokens", "model_length")
 FILTER_REASONS = (
     "content_filter",
     "content_filtered",

@@ -20,6 +20,8 @@ REFUSAL_DETAILS = "stop_details"
 
 FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
 """Where vendors' packages store why a reply ended; OpenAI's Responses API has a `status` instead."""
+INCOMPLETE_DETAILS = "incomplete_details"
+"""Where that API stores why a reply with the status `incomplete` ended."""
 OPENAI_USAGE = "token_usage"
 """The key of OpenAI's token counts, which stand only there if a server repeats the role in each chunk of JSON."""
 PROVIDERS_WITH_REASON = ("openai", "anthropic")
@@ -74,6 +76,8 @@ def finish_reason(message: AIMessage) -> FinishReason:
     """Maps the vendor's reason why the reply ended."""
     metadata = message.response_metadata
     reason = next((metadata[key] for key in FINISH_KEYS if metadata.get(key)), None)
+    if isinstance(details := metadata.get(INCOMPLETE_DETAILS), Mapping):
+        reason = reason or details.get("reason")
     return parse_finish_reason(reason, tool_calls=bool(message.tool_calls))
 
 
