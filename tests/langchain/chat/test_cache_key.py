@@ -101,3 +101,24 @@ def test_a_model_that_a_config_chooses_has_another_key() -> None:
     config: RunnableConfig = {"configurable": {"responses": ["B."]}}
     with set_config_context(config) as context:
         assert context.run(chat._get_llm_string) != before
+
+
+def test_a_call_whose_config_chooses_another_model_is_not_answered_from_the_cache() -> None:
+    configurable: Any = says("A.").configurable_fields(responses=ConfigurableField("responses"))
+    chat = ChatConductor({"a": configurable}, policy=Policy(single="a"), cache=InMemoryCache())
+    configs: list[RunnableConfig] = [{}, {"configurable": {"responses": ["B."]}}, {}]
+    assert [chat.invoke("Hello", config).text for config in configs] == ["A.", "B.", "A."]
+
+
+def test_a_function_that_may_read_the_config_is_called_again_for_another_one() -> None:
+    def greet(_: Any, config: RunnableConfig) -> str:
+        return f"Hello {config['configurable']['user']}"
+
+    worker: Any = RunnableLambda(greet)
+    cache = InMemoryCache()
+    chat = ChatConductor({"a": worker}, planner=says("plan"), policy=Policy(single="a"), cache=cache)
+    configs: list[RunnableConfig] = [
+        {"configurable": {"user": user, "checkpoint_ns": place}} for user, place in (("A", "1"), ("B", "2"), ("A", "3"))
+    ]
+    assert [chat.invoke("Hello", config).text for config in configs] == ["Hello A", "Hello B", "Hello A"]
+    assert len(cache._cache) == 2

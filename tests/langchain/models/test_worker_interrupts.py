@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolCall
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 from typing_extensions import TypedDict
 
-from conductor_graphs import THREAD
+from conductor_graphs import THREAD, around
 from core.runs import plan
 from langchain_conductor import ChatConductor, RunnableConductor
 from langchain_conductor.graph.step_graph import Graph
@@ -115,6 +116,18 @@ def test_an_agent_with_a_checkpointer_starts_a_thread_for_each_call() -> None:
     assert [chat.invoke("q").text for _ in range(2)] == ["One.", "Two."]
     threads = {checkpoint.config["configurable"]["thread_id"] for checkpoint in saver.list(None)}
     assert len(threads) == 2
+
+
+def test_an_agent_that_starts_a_thread_gets_the_rest_of_the_callers_config() -> None:
+    users: list[str] = []
+
+    def node(_: Any, config: RunnableConfig) -> Any:
+        users.append(config["configurable"]["user"])
+        return {"messages": [AIMessage("One.")]}
+
+    worker: Any = around(cast("Graph", node), saver=InMemorySaver())
+    ChatConductor(workers={"agent": worker}, planner=ScriptedModel(ONE)).invoke("q", {"configurable": {"user": "A"}})
+    assert users == ["A"]
 
 
 def test_an_agent_keeps_the_thread_that_it_was_configured_with() -> None:

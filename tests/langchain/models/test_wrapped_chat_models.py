@@ -11,7 +11,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
-from langchain_core.runnables import ConfigurableField, RunnableLambda
+from langchain_core.runnables import ConfigurableField, RunnableConfig, RunnableLambda
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
@@ -169,6 +169,35 @@ def test_the_config_of_a_graph_configures_it(vendor: Vendor, kind: str) -> None:
     graph.invoke({"messages": "hi"})
     sent = [(request.body["model"], request.body["temperature"]) for request in vendor.requests]
     assert sent == [("o3", 0.25)] * 2 + [("gpt-4o-mini", 0.25)] * 2
+
+
+DIRECT_CALLS: dict[str, Callable[[ChatConductor, Any], Any]] = {
+    "invoke": lambda chat, config: chat.invoke("hi", config),
+    "stream": lambda chat, config: list(chat.stream("hi", config)),
+    "batch": lambda chat, config: chat.batch(["hi"], config),
+    "with_config": lambda chat, config: chat.with_config(config).invoke("hi"),
+    "bind_tools": lambda chat, config: chat.bind_tools([Reply]).invoke("hi", config),
+}
+
+
+class Reply(BaseModel):
+    """A reply."""
+
+
+@pytest.mark.parametrize("kind", CONFIGURABLE)
+@pytest.mark.parametrize("call", DIRECT_CALLS)
+def test_the_config_of_a_direct_call_configures_it(vendor: Vendor, kind: str, call: str) -> None:
+    chat = conductor(CONFIGURABLE[kind](openai_model(vendor)))
+    DIRECT_CALLS[call](chat, {"configurable": {"model": "o3"}})
+    DIRECT_CALLS[call](chat, {})
+    assert [request.body["model"] for request in vendor.requests] == ["o3", "gpt-4o-mini"]
+
+
+async def test_the_config_of_an_awaited_call_configures_it() -> None:
+    fake = FakeListChatModel(responses=["A."]).configurable_fields(responses=ConfigurableField("replies"))
+    chat, config = conductor(fake), RunnableConfig(configurable={"replies": ["B."]})
+    assert (await chat.ainvoke("hi", config)).text == "B."
+    assert "".join([chunk.text async for chunk in chat.astream("hi", config)]) == "B."
 
 
 def test_a_model_that_only_a_config_chooses_is_refused_with_what_to_write() -> None:

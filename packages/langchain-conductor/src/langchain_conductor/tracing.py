@@ -90,15 +90,15 @@ def track_event(event: Event) -> None:
 
 
 def child_config(
-    run: BaseRunManager | None, *, stream_drafts: bool = False, recursion_limit: int | None = None
+    run: BaseRunManager | None, call_config: RunnableConfig | None = None, *, stream_drafts: bool = False
 ) -> RunnableConfig:
     """Builds the config of calls that are made on behalf of `run`, the run of a chat model.
 
     Unless `stream_drafts` is set, handlers don't get the tokens of these calls, which would mix with the answer's.
-    `recursion_limit` is that of the chat model's own config, which LangChain does not pass on.
+    `call_config` is the part of the chat model's own config that LangChain does not pass on.
     """
     if run is None:
-        return ensure_config()
+        return ensure_config(call_config)
     children = AsyncCallbackManager(handlers=[], parent_run_id=run.run_id)
     handlers = [
         handler
@@ -110,7 +110,7 @@ def child_config(
     children.add_metadata(
         {key: value for key, value in run.inheritable_metadata.items() if not key.startswith(MODEL_METADATA_PREFIX)}
     )
-    return patch_config(ensure_config(), callbacks=children, recursion_limit=recursion_limit)
+    return patch_config(ensure_config(call_config), callbacks=children)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from pydantic_core import to_json
 
 from langchain_conductor.models import ChatModel
+from langchain_conductor.models.invocation import callers_configurable
 from langchain_conductor.tracing import untraced
 from rl_conductor.conductor import Conductor
 from rl_conductor.models import Model, providers
@@ -27,7 +28,16 @@ def cache_key(conductor: Conductor) -> tuple[str, ...]:
     other conductor, such as one with agents, functions or guardrails, has a key of its own.
     """
     fixed = _fixed_keys.get(conductor) or _fixed_keys.setdefault(conductor, _fixed_key(conductor))
-    return (fixed, *(model.cache_key for model in _models(conductor) if isinstance(model, ChatModel)))
+    return (fixed, *(_current_key(model) for model in _models(conductor)))
+
+
+def _current_key(model: Model) -> str:
+    """Returns what the current config changes in the answers of `model`; its code may read all of `configurable`."""
+    if isinstance(model, ChatModel):
+        return model.cache_key
+    if _is_of_provider(model):
+        return ""
+    return str(sorted(callers_configurable().items()))
 
 
 def _fixed_key(conductor: Conductor) -> str:
@@ -49,9 +59,13 @@ def _models(conductor: Conductor) -> Iterator[Model]:
     yield from (untraced(worker.model) for worker in conductor.pool.values())
 
 
+def _is_of_provider(model: Model) -> bool:
+    return f"{type(model).__module__}:{type(model).__qualname__}" in providers().values()
+
+
 def _serialize(model: Model) -> bytes | None:
     """Returns name, address and options of a model; `None` for one that also consists of code or open files."""
-    if f"{type(model).__module__}:{type(model).__qualname__}" not in providers().values():
+    if not _is_of_provider(model):
         return None
     try:
         return pickle.dumps(model)

@@ -13,6 +13,7 @@ from langchain_core.language_models.base import LangSmithParams
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables.config import set_config_context
 
 from langchain_conductor.call_defaults import CALL_SETTINGS
 from langchain_conductor.chat.cache_key import cache_key
@@ -182,8 +183,8 @@ class ChatConductor(ChatConductorSettings):
     def _combine_llm_outputs(self, llm_outputs: list[dict[str, Any] | None]) -> dict[str, Any]:
         return combine_outputs(llm_outputs)
 
-    # LangChain does not pass on the recursion limit, nor always the run to `_stream`; so the next six methods call a
-    # copy that knows them.
+    # LangChain does not pass on the recursion limit and `configurable`, nor always the run to `_stream`; so the next
+    # six methods call a copy that knows them.
 
     def invoke(
         self,
@@ -273,7 +274,9 @@ class ChatConductor(ChatConductorSettings):
         settings = {**self._default_options(), "output_version": self.output_version}
         if stop is not None:
             settings["stop"] = stop
-        return str(sorted({**settings, "conductor": cache_key(self.conductor), **kwargs}.items()))
+        with set_config_context(ensure_config(self._call_config)) as context:
+            settings["conductor"] = context.run(cache_key, self.conductor)
+        return str(sorted({**settings, **kwargs}.items()))
 
     def get_num_tokens(self, text: str) -> int:
         """Estimates the tokens of `text`, as workers have different tokenizers; `custom_get_token_ids` replaces it."""
@@ -320,7 +323,7 @@ class ChatConductor(ChatConductorSettings):
             options.policy,
             options.limits,
             stream_drafts=self.stream_drafts,
-            recursion_limit=self._recursion_limit,
+            call_config=self._call_config,
             include_rejected=options.include_rejected,
         )
 
@@ -328,5 +331,7 @@ class ChatConductor(ChatConductorSettings):
         copy = self.model_copy()
         copy._conductor, copy._run = self.conductor, run  # noqa: SLF001
         if config is not None:
-            copy._recursion_limit = config["recursion_limit"]  # noqa: SLF001
+            copy._call_config = RunnableConfig(  # noqa: SLF001
+                recursion_limit=config["recursion_limit"], configurable=config["configurable"]
+            )
         return copy

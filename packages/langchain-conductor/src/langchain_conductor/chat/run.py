@@ -75,8 +75,8 @@ class ChatRun:
     policy: Policy | None
     limits: Limits | None
     stream_drafts: bool = False
-    recursion_limit: int | None = None
-    """The limit of supersteps for workers that are graphs; `None` if the caller set none."""
+    call_config: RunnableConfig | None = None
+    """The recursion limit and the `configurable` of the call, for the workers; `None` if it has no config."""
     include_rejected: bool = False
     """Whether an answer without the required format is returned, instead of the error about it."""
 
@@ -145,7 +145,7 @@ class ChatRun:
             )
 
         has_text = False
-        config = child_config(run, stream_drafts=self.stream_drafts, recursion_limit=self.recursion_limit)
+        config = child_config(run, self.call_config, stream_drafts=self.stream_drafts)
         try:
             with set_config_context(config) as context:
                 context.run(disable_usage_callbacks)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from langchain_core.callbacks import BaseRunManager
 from langchain_core.language_models import BaseChatModel, ModelProfile
+from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter, ValidationError, model_validator
 
 from langchain_conductor.call_defaults import AnswerOptions, CallDefaults
@@ -89,8 +90,8 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
     _conductor: Conductor | None = PrivateAttr(default=None)
     _run: BaseRunManager | None = PrivateAttr(default=None)
     """The run of the current stream, which LangChain does not always pass to `_stream`."""
-    _recursion_limit: int | None = PrivateAttr(default=None)
-    """That of the config of the current call, which LangChain does not pass on."""
+    _call_config: RunnableConfig | None = PrivateAttr(default=None)
+    """The part of the current call's config that LangChain does not pass on."""
 
     @model_validator(mode="after")
     def _validate_conductor(self) -> Self:

@@ -7,12 +7,21 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, ensure_config
 
 from rl_conductor.integration import call_async_or_sync, parts_of, stream_async_or_sync
 
 SYNC_AND_ASYNC_FIELDS = (("func", "afunc"), ("func", "coroutine"), ("_transform", "_atransform"))
 """Fields in which LangChain's functions, graph nodes, tools and generators store their sync and async versions."""
+
+GRAPH_PREFIXES = ("__", "checkpoint_")
+"""How names in `configurable` begin by which LangGraph finds the place of a call in its graph."""
+
+
+def callers_configurable() -> dict[str, Any]:
+    """Returns the `configurable` of the current config, without what only concerns the surrounding graph."""
+    values = ensure_config()["configurable"]
+    return {name: value for name, value in values.items() if not name.startswith(GRAPH_PREFIXES)}
 
 
 async def invoke(runnable: Runnable[Any, Any], value: Any, *, async_only: bool = False, **options: Any) -> Any:

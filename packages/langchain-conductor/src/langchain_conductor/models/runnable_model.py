@@ -18,7 +18,7 @@ from langchain_conductor.messages import lc_messages
 from langchain_conductor.models.budget import enforce_budget
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.interrupts import invoke_interruptible, paused_error
-from langchain_conductor.models.invocation import has_graph, is_async_only, stream
+from langchain_conductor.models.invocation import callers_configurable, has_graph, is_async_only, stream
 from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.usage import UsageCallback, count_usage
 from rl_conductor.errors import ConfigError
@@ -147,7 +147,7 @@ def _call_config(runnable: Runnable[Any, Any]) -> RunnableConfig:
         config["recursion_limit"] = min(limit, own.get("recursion_limit", limit))
     has_own_checkpointer = getattr(runnable, "checkpointer", None) not in (None, True, False)
     if has_own_checkpointer and not any("thread_id" in each.get("configurable", {}) for each in (own, caller)):
-        config["configurable"] = {"thread_id": str(uuid4())}
+        config["configurable"] = {**callers_configurable(), "thread_id": str(uuid4())}
     return config
 
 
