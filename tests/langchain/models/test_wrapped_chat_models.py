@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from langchain.chat_models import init_chat_model
+from langchain_anthropic import ChatAnthropic
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.exceptions import ContextOverflowError
 from langchain_core.language_models import FakeListChatModel
@@ -18,8 +19,8 @@ from pydantic import BaseModel
 
 from core.models.wire.base import SECRET
 from core.runs import plan
-from langchain_conductor import ChatConductor, ChatModel, RunnableModel, create_conductor, pool_of
-from langchain_vendor import REFUSAL, Vendor
+from langchain_conductor import ChatConductor, ChatModel, RunnableConductor, RunnableModel, create_conductor, pool_of
+from langchain_vendor import REFUSAL, AnthropicVendor, Vendor
 from rl_conductor import ConfigError, ScriptedModel
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -69,6 +70,10 @@ def test_it_is_a_chat_model_with_the_capabilities_of_one(vendor: Vendor, wrapped
     model, plain = pool_of({"a": wrapped})["a"].model, ChatModel(openai_model(vendor))
     assert isinstance(model, ChatModel)
     assert (model.name, model.price, model.capabilities) == (plain.name, plain.price, plain.capabilities)
+
+
+class Reply(BaseModel):
+    """A reply."""
 
 
 def test_tools_work_through_it(vendor: Vendor, wrapped: Any) -> None:
@@ -149,6 +154,43 @@ def test_bound_tools_give_way_to_those_of_the_call(vendor: Vendor) -> None:
     assert [call["name"] for call in reply.tool_calls] == ["later"]
 
 
+WEB_SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+ASK = {"name": "ask", "description": "Asks the caller.", "input_schema": {"type": "object"}}
+
+
+@pytest.fixture
+def searching() -> Iterator[tuple[AnthropicVendor, Any]]:
+    """A vendor, and its model with a search that the vendor runs and with a function."""
+    with AnthropicVendor.running() as anthropic:
+        options: Any = {"base_url": anthropic.url, "api_key": SECRET, "max_retries": 0}
+        yield anthropic, ChatAnthropic(model="claude", **options).bind_tools([WEB_SEARCH, ASK])
+
+
+def tools_of_last_request(vendor: AnthropicVendor) -> list[str]:
+    return [tool["name"] for tool in vendor.last.body["tools"]]
+
+
+def test_a_search_on_the_vendors_server_stays_beside_the_tools_of_the_request(searching: Any) -> None:
+    vendor, worker = searching
+    conductor(worker).bind_tools([Reply], tool_choice="Reply").invoke("hi")
+    assert tools_of_last_request(vendor) == ["web_search", "Reply"]
+
+
+def test_a_search_on_the_vendors_server_stays_beside_the_schema_of_the_request(searching: Any) -> None:
+    vendor, worker = searching
+    conductor(worker).with_structured_output(Reply).invoke("hi")
+    assert tools_of_last_request(vendor) == ["web_search", "Reply"]
+    conductor(worker).bind_tools([Reply], tool_choice="Reply", response_format=Reply).invoke("hi")
+    assert tools_of_last_request(vendor) == ["web_search", "Reply"]
+
+
+def test_a_planner_does_not_search(searching: Any) -> None:
+    vendor, worker = searching
+    chat = ChatConductor({name: {"model": worker, "description": name} for name in "ab"}, planner=worker)
+    assert RunnableConductor(chat).plan.invoke("hi").record.source == "planner"
+    assert "web_search" not in tools_of_last_request(vendor)
+
+
 CONFIGURABLE: dict[str, Callable[[ChatOpenAI], Any]] = {
     "fields": lambda chat: chat.configurable_fields(model_name=ConfigurableField(id="model")),
     "alternatives": lambda chat: chat.configurable_alternatives(
@@ -178,10 +220,6 @@ DIRECT_CALLS: dict[str, Callable[[ChatConductor, Any], Any]] = {
     "with_config": lambda chat, config: chat.with_config(config).invoke("hi"),
     "bind_tools": lambda chat, config: chat.bind_tools([Reply]).invoke("hi", config),
 }
-
-
-class Reply(BaseModel):
-    """A reply."""
 
 
 @pytest.mark.parametrize("kind", CONFIGURABLE)

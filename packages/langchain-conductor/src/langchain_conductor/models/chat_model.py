@@ -33,14 +33,16 @@ from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.sampling import apply_sampling
 from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import price_of
+from rl_conductor.integration import PLAN_FORMAT_NAME, price_of
 from rl_conductor.models.base import Capabilities, checked, require, within
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Tool
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
 """Providers that LangChain and the price data name differently."""
 TOOL_OPTIONS = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
-"""Bound options that are replaced when a request has tools."""
+"""Bound options that are replaced when a request has tools or a format."""
+FUNCTION_KEYS = ("function", "input_schema", "parameters", "function_declarations", "toolSpec")
+"""The keys, in any vendor's form, of a bound tool that is a function; others, such as web search, are the vendor's."""
 
 
 class ChatModel:
@@ -178,7 +180,7 @@ class ChatModel:
         return hashlib.sha256(self.cache_key.encode()).hexdigest()[:16]
 
     def _prepare(self, request: Request) -> Runnable[Any, AIMessage]:
-        """Applies the sampling and the tools of `request` to the chat model; they replace those bound to it."""
+        """Applies the sampling and the tools of `request` to the chat model; they replace functions bound to it."""
         choice = {"required": "any"}.get(request.tool_choice, request.tool_choice)
         tool_options: dict[str, Any] = {} if choice == "auto" else {"tool_choice": choice}
         if not request.parallel_tool_calls:
@@ -188,20 +190,19 @@ class ChatModel:
             chat, options = apply_sampling(chat, request.sampling, kwargs)
             if not request.tools:
                 return chat.bind(**options) if options else chat
-            options = {name: value for name, value in options.items() if name not in TOOL_OPTIONS}
             with_tools = chat.bind_tools(
                 [lc_tool(tool) for tool in request.tools], **tool_options, **_strict_option(chat, request.tools)
             )
-            return with_tools.bind(**options) if options else with_tools
+            return _bind_unreplaced(with_tools, options)
 
         return convert_chat_models(self.chat, prepare)
 
     def _prepare_json(self, request: Request, response_format: JsonFormat) -> Runnable[Any, Any]:
         def prepare(chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, Any]:
             chat, options = apply_sampling(chat, request.sampling, kwargs)
-            options = {name: value for name, value in options.items() if name not in TOOL_OPTIONS}
-            structured = request_json(chat, response_format)
-            return structured.bind(**options) if options and find_chat_models(structured) else structured
+            if response_format.name == PLAN_FORMAT_NAME:
+                options = {**options, "tools": ()}  # a plan needs no search
+            return _bind_unreplaced(request_json(chat, response_format), options)
 
         return convert_chat_models(self.chat, prepare)
 
@@ -227,6 +228,22 @@ class ChatModel:
         if calls:  # an answer in the same reply was written before the results of these calls were known
             return reply.model_copy(update={"tool_calls": calls})
         return self._json_reply(reply, response_format)
+
+
+def _bind_unreplaced(prepared: Runnable[Any, Any], options: Mapping[str, Any]) -> Runnable[Any, Any]:
+    """Binds the options of a model that a request does not replace, and the tools that run on its vendor's server."""
+    models = find_chat_models(prepared)
+    if not models:  # a model with a `with_structured_output` of its own
+        return prepared
+    unreplaced = {name: value for name, value in options.items() if name not in TOOL_OPTIONS}
+    if vendor_tools := [tool for tool in options.get("tools") or () if _is_vendor_tool(tool)]:
+        _, bound = models[0]
+        unreplaced["tools"] = [*vendor_tools, *bound.get("tools", ())]
+    return prepared.bind(**unreplaced) if unreplaced else prepared
+
+
+def _is_vendor_tool(tool: object) -> bool:
+    return isinstance(tool, Mapping) and not any(tool.get(key) for key in FUNCTION_KEYS)
 
 
 def _strict_option(chat: BaseChatModel, tools: Sequence[Tool]) -> dict[str, Any]:
