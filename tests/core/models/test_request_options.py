@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import parse_response_format, parse_tool_choice
+from rl_conductor.integration import allows_parallel_calls, parse_response_format, parse_tool_choice
 from rl_conductor.types import JsonFormat, Tool
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -41,6 +41,16 @@ class Place(BaseModel):
 )
 def test_a_choice_of_tool_is_read_in_every_spelling(theirs: Any, ours: str) -> None:
     assert parse_tool_choice(theirs, [Tool(name="now")]) == ours
+
+
+@pytest.mark.parametrize("kind", ["auto", "any", "tool"])
+def test_a_choice_of_tool_in_anthropics_form_may_forbid_parallel_calls(kind: str) -> None:
+    choice = {"type": kind, "name": "now"}
+    assert not allows_parallel_calls({**choice, "disable_parallel_tool_use": True})
+    assert allows_parallel_calls({**choice, "disable_parallel_tool_use": False})
+    assert allows_parallel_calls(choice)
+    assert allows_parallel_calls(kind)
+    assert allows_parallel_calls(None)
 
 
 def test_a_choice_of_a_tool_that_is_not_there_is_refused() -> None:

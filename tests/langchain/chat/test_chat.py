@@ -350,6 +350,17 @@ def test_tools_reach_the_last_worker_as_they_were_bound() -> None:
     assert last_request(chat, "drafter").tools == ()
 
 
+def test_a_tool_choice_in_anthropics_form_may_forbid_parallel_calls() -> None:
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    for bound in ({"tool_choice": choice}, {"tool_choice": choice, "parallel_tool_calls": True}):
+        chat = conducting([CALLS])
+        chat.bind_tools([weather], **bound).invoke("How is it?")
+        assert not last_request(chat, "writer").parallel_tool_calls
+    chat = conducting([CALLS])
+    chat.bind(tools=[weather], tool_choice=choice).invoke("How is it?")
+    assert not last_request(chat, "writer").parallel_tool_calls
+
+
 def test_bind_tools_refuses_tools_that_no_answering_worker_supports() -> None:
     workers = {"mute": ScriptedModel("Hi.", capabilities=Capabilities()), "able": ScriptedModel("Hi.")}
     with pytest.raises(PolicyError, match=r"no worker that may answer takes \(mute\); add or allow one that does"):

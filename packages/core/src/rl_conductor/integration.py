@@ -28,7 +28,7 @@ from rl_conductor.models.foreign_errors import host_error
 from rl_conductor.models.openai.wire import TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
-from rl_conductor.models.request_options import parse_response_format, parse_tool_choice
+from rl_conductor.models.request_options import allows_parallel_calls, parse_response_format, parse_tool_choice
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -45,6 +45,7 @@ __all__ = [
     "Reservation",
     "TokenCounts",
     "WorkerEntry",
+    "allows_parallel_calls",
     "call_async_or_sync",
     "callback_to_async_iterator",
     "current_scope",

@@ -29,6 +29,11 @@ def parse_tool_choice(choice: str | bool | Mapping[str, Any] | None, tools: Sequ
     return str(choice)
 
 
+def allows_parallel_calls(choice: object) -> bool:
+    """Whether a tool choice allows several calls in one reply, which one in Anthropic's form may forbid."""
+    return not (isinstance(choice, Mapping) and choice.get("disable_parallel_tool_use"))
+
+
 def parse_response_format(value: object) -> JsonFormat | None:
     """Converts a pydantic class, a JSON schema or OpenAI's form; `None` for text.
 

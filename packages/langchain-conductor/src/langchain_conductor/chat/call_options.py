@@ -12,7 +12,12 @@ from langchain_conductor.call_defaults import AnswerOptions
 from langchain_conductor.chat.structured_output import response_format
 from langchain_conductor.messages import core_messages, core_tool
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import first_field_error, parse_response_format, parse_tool_choice
+from rl_conductor.integration import (
+    allows_parallel_calls,
+    first_field_error,
+    parse_response_format,
+    parse_tool_choice,
+)
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
@@ -69,7 +74,7 @@ class CallOptions(AnswerOptions):
             messages=core_messages(messages),
             tools=tools,
             tool_choice=parse_tool_choice(self.tool_choice, tools),
-            parallel_tool_calls=self.parallel_tool_calls,
+            parallel_tool_calls=self.parallel_tool_calls and allows_parallel_calls(self.tool_choice),
             response_format=parse_response_format(
                 response_format(self.response_format, "json_schema")
                 if isinstance(self.response_format, type)

@@ -26,7 +26,7 @@ from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, lc_tool
 from langchain_conductor.pool import AnyWorker
 from langchain_conductor.tracing import prepare_run
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import iterate_sync, parse_tool_choice, run_sync
+from rl_conductor.integration import allows_parallel_calls, iterate_sync, parse_tool_choice, run_sync
 
 CHARACTERS_PER_TOKEN = 4
 """About right for English, whatever the model; LangChain's own estimate."""
@@ -96,7 +96,7 @@ class ChatConductor(ChatConductorSettings):
         return self._bind_checked(
             tools=[lc_tool(tool) for tool in core_tools],
             tool_choice=parse_tool_choice(tool_choice, core_tools),
-            parallel_tool_calls=parallel_tool_calls,
+            parallel_tool_calls=parallel_tool_calls and allows_parallel_calls(tool_choice),
             **kwargs,
         )
 
