@@ -274,11 +274,9 @@ async def test_tools_and_the_choice_of_them_are_sent(ask: Any, choice: str, sent
     assert body["tools"] == [{"functionDeclarations": [declared]}]
 
 
-async def test_a_single_call_cannot_be_asked_for(ask: Any, service: Odd) -> None:
-    with pytest.raises(BadRequestError, match="parallel_tool_calls"):
-        await ask(tools=(Tool(name="weather"),), parallel_tool_calls=False)
-    assert not service.requests
-    await ask(parallel_tool_calls=False)  # which says nothing where there is no tool
+async def test_a_limit_to_one_call_is_left_out_as_calls_after_the_first_are_dropped(ask: Any) -> None:
+    body = await ask(tools=(Tool(name="weather"),), parallel_tool_calls=False)
+    assert body["toolConfig"]["functionCallingConfig"] == {"mode": "AUTO"}
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object", "properties": {"a_b": {"type": "string"}}}])

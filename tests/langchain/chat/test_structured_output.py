@@ -272,6 +272,11 @@ def test_strict_reaches_the_tools_of_anthropic(other_vendor: AnthropicVendor) ->
     run_sync(core.aclose())
 
 
+def test_a_structured_answer_is_a_single_tool_call(vendor: Vendor, worker: Any) -> None:
+    conductor(worker).with_structured_output(Place, method="function_calling").invoke(QUESTION)
+    assert vendor.last.body["parallel_tool_calls"] is False
+
+
 def test_without_strict_the_vendors_default_holds(vendor: Vendor) -> None:
     conductor(openai_chat(vendor)).bind_tools([Place]).invoke(QUESTION)
     assert "strict" not in vendor.last.body["tools"][0]["function"]

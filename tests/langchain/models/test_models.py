@@ -117,6 +117,13 @@ async def test_tools_and_the_choice_among_them_reach_the_vendor(
     assert (sent_choice.get("function") if isinstance(sent_choice, dict) else sent_choice) == sent
 
 
+async def test_models_without_an_option_for_it_are_not_asked_for_a_single_call() -> None:
+    model = ModelCaller(responses=[calls("now")])
+    request = HELLO.model_copy(update={"tools": (NOW,), "parallel_tool_calls": False})
+    assert (await ChatModel(model).complete(request)).finish_reason == "tool_calls"
+    assert model.bound == [(["now"], {})]
+
+
 @pytest.fixture
 def responses_chat() -> Iterator[Any]:
     """Makes chat models of OpenAI's Responses API."""

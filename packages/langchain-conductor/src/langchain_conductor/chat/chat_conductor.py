@@ -129,7 +129,8 @@ class ChatConductor(ChatConductorSettings):
             kwargs["include_rejected"] = True
         schema, strict = unwrap_schema(schema, strict)
         if method == "function_calling":
-            chat = self.bind_tools([schema], tool_choice="any", strict=strict, **tracer_option, **kwargs)
+            options = {"tool_choice": "any", "parallel_tool_calls": False, **tracer_option, **kwargs}
+            chat = self.bind_tools([schema], strict=strict, **options)
         else:
             requested_format = response_format(schema, method, strict=strict)
             chat = self._bind_checked(response_format=requested_format, **tracer_option, **kwargs)

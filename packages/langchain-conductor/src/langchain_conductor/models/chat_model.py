@@ -182,17 +182,14 @@ class ChatModel:
     def _prepare(self, request: Request) -> Runnable[Any, AIMessage]:
         """Applies the sampling and the tools of `request` to the chat model; they replace functions bound to it."""
         choice = {"required": "any"}.get(request.tool_choice, request.tool_choice)
-        tool_options: dict[str, Any] = {} if choice == "auto" else {"tool_choice": choice}
-        if not request.parallel_tool_calls:
-            tool_options["parallel_tool_calls"] = False
+        choice_option: dict[str, Any] = {} if choice == "auto" else {"tool_choice": choice}
 
         def prepare(chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, AIMessage]:
             chat, options = apply_sampling(chat, request.sampling, kwargs)
             if not request.tools:
                 return chat.bind(**options) if options else chat
-            with_tools = chat.bind_tools(
-                [lc_tool(tool) for tool in request.tools], **tool_options, **_strict_option(chat, request.tools)
-            )
+            tools = [lc_tool(tool) for tool in request.tools]
+            with_tools = chat.bind_tools(tools, **choice_option, **_tool_options(chat, request))
             return _bind_unreplaced(with_tools, options)
 
         return convert_chat_models(self.chat, prepare)
@@ -246,12 +243,15 @@ def _is_vendor_tool(tool: object) -> bool:
     return isinstance(tool, Mapping) and not any(tool.get(key) for key in FUNCTION_KEYS)
 
 
-def _strict_option(chat: BaseChatModel, tools: Sequence[Tool]) -> dict[str, Any]:
-    """Returns `strict` if the tools agree on it and `chat` has that option."""
-    values = {tool.strict for tool in tools}
-    if len(values) > 1 or None in values or "strict" not in inspect.signature(chat.bind_tools).parameters:
-        return {}
-    return {"strict": values.pop()}
+def _tool_options(chat: BaseChatModel, request: Request) -> dict[str, Any]:
+    """Returns the options that `chat` has: `strict`, if the tools agree on it, and a limit to one call."""
+    strict_values = {tool.strict for tool in request.tools}
+    options = {
+        "strict": strict_values.pop() if len(strict_values) == 1 else None,
+        "parallel_tool_calls": None if request.parallel_tool_calls else False,
+    }
+    parameters = inspect.signature(chat.bind_tools).parameters
+    return {name: value for name, value in options.items() if value is not None and name in parameters}
 
 
 def _thinking_tokens(chat: BaseChatModel, kwargs: Mapping[str, Any]) -> int:

@@ -2,8 +2,7 @@
 
 Requests are those of the vendor's SDK (google-genai), which has no public way to send one without copying it and
 building an object for each part of the reply. The protocol is in `wire`, `reply` and `events`; this module handles
-keys, connections, deadlines and errors. Features that the API lacks raise `BadRequestError` before the call: a
-grammar, disabled parallel tool calls.
+keys, connections, deadlines and errors. A grammar, which the API lacks, raises `BadRequestError` before the call.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def body_of(request: Request, *, model: str) -> Json:
         body["systemInstruction"] = {"role": "user", "parts": [{"text": system}]}
     if request.tools:
         body["tools"] = [{"functionDeclarations": [_declaration(tool) for tool in request.tools]}]
-        body["toolConfig"] = {"functionCallingConfig": _calling_config(request, model)}
+        body["toolConfig"] = {"functionCallingConfig": _calling_config(request)}
     if config := _generation_config(request, model):
         body["generationConfig"] = config
     return body
@@ -72,10 +72,8 @@ def _declaration(tool: Tool) -> Json:
     return {"name": tool.name, **description, "parametersJsonSchema": tool.parameters}
 
 
-def _calling_config(request: Request, model: str) -> Json:
+def _calling_config(request: Request) -> Json:
     choice = request.tool_choice
-    if not request.parallel_tool_calls and choice != "none":
-        raise BadRequestError(f"{model} can't be limited to one tool call: leave parallel_tool_calls on", model=model)
     if choice in ("auto", "none"):
         return {"mode": choice.upper()}
     return {"mode": "ANY"} if choice == "required" else {"mode": "ANY", "allowedFunctionNames": [choice]}
