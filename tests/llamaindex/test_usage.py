@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import llama_index.core
@@ -13,8 +14,9 @@ from typing_extensions import override
 
 from llama_index.llms.conductor import Conductor, LLMModel
 from llamaindex.scripts import EchoLLM, plan, planner
-from rl_conductor import ConfigError, Limits, Message, Price, Request, RunError, ScriptedModel
+from rl_conductor import ConfigError, Limits, Message, Price, Request, RunError, ScriptedModel, Usage
 from rl_conductor.integration import price_of
+from rl_conductor.models.base import priced
 from rl_conductor.types import ImagePart
 
 QUESTION = Request.user("Why?")
@@ -28,20 +30,95 @@ def test_usage_is_read_from_the_response() -> None:
     assert (used.input_tokens, used.output_tokens, used.unpriced_calls) == (11, 3, 1)
 
 
-class ThriftyEchoLLM(EchoLLM):
-    """Reports usage with details, as OpenAI does."""
+class VendorEchoLLM(EchoLLM):
+    """Returns a vendor's raw response."""
+
+    raw: Any
 
     @override
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        details = {"prompt_tokens_details": {"cached_tokens": 9}, "completion_tokens_details": {"reasoning_tokens": 2}}
-        return CompletionResponse(
-            text="An echo.", raw={"usage": {"prompt_tokens": 11, "completion_tokens": 3, **details}}
-        )
+        return CompletionResponse(text="An echo.", raw=self.raw)
 
 
-async def test_cached_and_reasoning_tokens_are_read_from_the_response() -> None:
-    usage = (await LLMModel(ThriftyEchoLLM()).complete(QUESTION)).usage
-    assert (usage.cached_tokens, usage.reasoning_tokens) == (9, 2)
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param(
+            {
+                "usage": {
+                    "prompt_tokens": 100,
+                    "prompt_tokens_details": {"cached_tokens": 80},
+                    "completion_tokens": 50,
+                    "completion_tokens_details": {"reasoning_tokens": 40},
+                }
+            },
+            Usage(input_tokens=100, cached_tokens=80, output_tokens=50, reasoning_tokens=40),
+            id="openai",
+        ),
+        pytest.param(
+            SimpleNamespace(
+                type="response.completed",
+                response=SimpleNamespace(
+                    usage={
+                        "input_tokens": 100,
+                        "input_tokens_details": {"cached_tokens": 80},
+                        "output_tokens": 50,
+                        "output_tokens_details": {"reasoning_tokens": 40},
+                    }
+                ),
+            ),
+            Usage(input_tokens=100, cached_tokens=80, output_tokens=50, reasoning_tokens=40),
+            id="openai responses",
+        ),
+        pytest.param(
+            {
+                "usage": {
+                    "input_tokens": 10,
+                    "cache_read_input_tokens": 1000,
+                    "cache_creation_input_tokens": 500,
+                    "output_tokens": 20,
+                    "output_tokens_details": None,
+                }
+            },
+            Usage(input_tokens=1510, cached_tokens=1000, cache_write_tokens=500, output_tokens=20),
+            id="anthropic",
+        ),
+        pytest.param(
+            {
+                "usage_metadata": {
+                    "prompt_token_count": 100,
+                    "tool_use_prompt_token_count": 5,
+                    "cached_content_token_count": 80,
+                    "candidates_token_count": 20,
+                    "thoughts_token_count": 50,
+                }
+            },
+            Usage(input_tokens=105, cached_tokens=80, output_tokens=70, reasoning_tokens=50),
+            id="google",
+        ),
+        pytest.param(
+            {"usage": {"inputTokens": 10, "cacheReadInputTokens": 30, "cacheWriteInputTokens": 5, "outputTokens": 7}},
+            Usage(input_tokens=45, cached_tokens=30, cache_write_tokens=5, output_tokens=7),
+            id="bedrock",
+        ),
+        pytest.param(
+            {
+                "usage": {
+                    "prompt_tokens": 1510,
+                    "cache_read_input_tokens": 1000,
+                    "cache_creation_input_tokens": 500,
+                    "completion_tokens": 20,
+                }
+            },
+            Usage(input_tokens=1510, cached_tokens=1000, cache_write_tokens=500, output_tokens=20),
+            id="a gateway to anthropic in openai's form",
+        ),
+    ],
+)
+async def test_cached_and_reasoning_tokens_are_read_from_the_response(raw: Any, expected: Usage) -> None:
+    price = Price(input=3, cached_input="0.3", cache_write="3.75", output=15)
+    usage = (await LLMModel(VendorEchoLLM(raw=raw), price=price).complete(QUESTION)).usage
+    assert usage == priced(expected, price)
 
 
 class SilentEchoLLM(EchoLLM):
@@ -65,7 +142,7 @@ def test_a_reply_survives_a_tokenizer_that_cannot_be_downloaded(
     assert llm.complete("Why?").text == "An echo."
     assert llm.trace is not None
     assert llm.trace.usage_by_worker["a"].output_tokens == tokens
-    assert "no network" in caplog.text
+    assert ("no network" in caplog.text) is isinstance(worker, SilentEchoLLM)
 
 
 async def test_a_price_can_be_set() -> None:

@@ -6,9 +6,8 @@ Errors of an LLM are not retried, because its integration does that, unless its 
 from __future__ import annotations
 
 import json
-import logging
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -19,23 +18,17 @@ from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
     ChatResponseAsyncGen,
-    ContentBlock,
-    DocumentBlock,
-    ImageBlock,
     ThinkingBlock,
 )
 from llama_index.core.callbacks import CallbackManager
-from llama_index.core.callbacks.schema import EventPayload
-from llama_index.core.callbacks.token_counting import get_llm_token_counts, get_tokens_from_response
 from llama_index.core.llms import LLM
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
-from llama_index.core.utilities.token_counting import TokenCounter
 from typing_extensions import override
 
 from llama_index.llms.conductor.messages import chat_message, core_reasoning
-from rl_conductor import Capabilities, Completion, Message, Price, Request, Tool, Usage
+from rl_conductor import Capabilities, Completion, Message, Price, Request, Tool
 from rl_conductor.errors import BadRequestError
 from rl_conductor.integration import (
     call_async_or_sync,
@@ -51,14 +44,10 @@ from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
 
 from .async_support import inherits_method
 from .errors import translate_errors
-
-log = logging.getLogger("llama_index.llms.conductor")
+from .replies import finish_reason, refusal_text, reply_usage
 
 PRICE_PROVIDERS = {"azure_openai": "azure", "google_genai": "google", "mistralai": "mistral", "bedrock_converse": "aws"}
 """Vendors that LlamaIndex's packages and the price data name differently."""
-
-FINISH_REASON_FIELDS = ("finish_reason", "stop_reason", "done_reason", "stopReason", "finishReason")
-"""Names of the vendors' fields: OpenAI's and Google's, Anthropic's, Ollama's, Bedrock's, Google's in JSON."""
 
 
 class LLMModel:
@@ -87,7 +76,7 @@ class LLMModel:
         messages = self._messages(request)
         with translate_errors(self.name, self.llm):
             response = await self._response(request, messages)
-            return self._completion(request, messages, response, _finish_reason(response))
+            return self._completion(request, messages, response, finish_reason(response))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         require(self, request)
@@ -96,7 +85,7 @@ class LLMModel:
         with translate_errors(self.name, self.llm):
             async with aclosing(self._responses(request, messages)) as responses:
                 async for last in responses:
-                    reason = _finish_reason(last) or reason  # not always on the last chunk, which may have the usage
+                    reason = finish_reason(last) or reason  # not always on the last chunk, which may have the usage
                     reasoning = last.additional_kwargs.get("thinking_delta") or ""
                     yield Delta(text=last.delta or "", reasoning=reasoning)
         yield Delta(completion=self._completion(request, messages, last, reason))
@@ -162,12 +151,12 @@ class LLMModel:
     def _completion(
         self, request: Request, messages: list[ChatMessage], response: ChatResponse, reason: str
     ) -> Completion:
-        message, refusal = self._message(response), _refusal(response)
+        message, refusal = self._message(response), refusal_text(response)
         reason = "content_filter" if refusal else reason
         return checked(
             Completion(
                 message=message,
-                usage=priced(_usage(messages, response), self.price),
+                usage=priced(reply_usage(messages, response), self.price),
                 finish_reason=parse_finish_reason(reason, tool_calls=bool(message.tool_calls)),
                 is_refusal=bool(refusal) and message.text == refusal,
                 model=self.name,
@@ -180,7 +169,7 @@ class LLMModel:
         thinking = [
             part for block in message.blocks if isinstance(block, ThinkingBlock) for part in core_reasoning(block)
         ]
-        content = message.content or _refusal(response)
+        content = message.content or refusal_text(response)
         text = [TextPart(text=content)] if content else []
         calls: list[ToolCall] = []
         if isinstance(self.llm, FunctionCallingLLM):
@@ -194,62 +183,6 @@ class LLMModel:
             content=(*thinking, *text),
             tool_calls=tuple(calls),
         )
-
-
-def _usage(messages: list[ChatMessage], response: ChatResponse) -> Usage:
-    """Reads the reported usage, with OpenAI's details, or estimates it with LlamaIndex's token counter.
-
-    Its tokenizer may have to be downloaded. If that fails, the usage is unknown, but the reply is not lost. Images and
-    documents are not counted: the counter would fetch them, from any address that a conversation names.
-    """
-    texts = [message.model_copy(update={"blocks": _text_blocks(message)}) for message in messages]
-    payload: dict[str, Any] = {EventPayload.MESSAGES: texts, EventPayload.RESPONSE: response}
-    try:
-        counts = get_llm_token_counts(TokenCounter(), payload)
-    except OSError as error:
-        log.warning("tokens can't be estimated, because LlamaIndex has no tokenizer: %s", error)
-        input_tokens, output_tokens = get_tokens_from_response(response)
-    else:
-        input_tokens, output_tokens = counts.prompt_token_count, counts.completion_token_count
-    reported = _get(response.raw, "usage")
-    cached_tokens = _get(_get(reported, "prompt_tokens_details"), "cached_tokens") or 0
-    reasoning_tokens = _get(_get(reported, "completion_tokens_details"), "reasoning_tokens") or 0
-    return Usage(
-        input_tokens=input_tokens,
-        cached_tokens=min(cached_tokens, input_tokens),
-        output_tokens=output_tokens,
-        reasoning_tokens=min(reasoning_tokens, output_tokens),
-    )
-
-
-def _text_blocks(message: ChatMessage) -> list[ContentBlock]:
-    return [block for block in message.blocks if not isinstance(block, ImageBlock | DocumentBlock)]
-
-
-def _finish_reason(response: ChatResponse) -> str:
-    """Returns the vendor's reason why the reply ended; empty if the response doesn't have it."""
-    for source in (response.additional_kwargs, response.raw):
-        for part in (source, *_choices(source)):
-            for name in FINISH_REASON_FIELDS:
-                if reason := _get(part, name):
-                    return str(getattr(reason, "value", reason))
-    return ""
-
-
-def _refusal(response: ChatResponse) -> str:
-    """Returns the text with which OpenAI's models refuse a request, and which is not part of the content."""
-    refusals = (_get(_get(choice, "message"), "refusal") for choice in _choices(response.raw))
-    return next((refusal for refusal in refusals if isinstance(refusal, str)), "")
-
-
-def _choices(source: object) -> Sequence[object]:
-    """Returns the first choice (OpenAI) or candidate (Google) of a raw response."""
-    choices = _get(source, "choices") or _get(source, "candidates")
-    return choices[:1] if isinstance(choices, Sequence) else ()
-
-
-def _get(source: object, name: str) -> Any:
-    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
 def _vendor(llm: LLM) -> str:

@@ -1,0 +1,134 @@
+"""Reads the replies of LlamaIndex's LLMs: their tokens, refusal and why they ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ContentBlock, DocumentBlock, ImageBlock
+from llama_index.core.callbacks.schema import EventPayload
+from llama_index.core.callbacks.token_counting import get_llm_token_counts
+from llama_index.core.utilities.token_counting import TokenCounter
+from pydantic_core import to_jsonable_python
+
+from rl_conductor import Usage
+
+log = logging.getLogger("llama_index.llms.conductor")
+
+FINISH_REASON_FIELDS = ("finish_reason", "stop_reason", "done_reason", "stopReason", "finishReason")
+"""Names of the vendors' fields: OpenAI's and Google's, Anthropic's, Ollama's, Bedrock's, Google's in JSON."""
+
+# The vendors' names of counts, OpenAI's (of both its APIs) first. A dot leads into the details of a count.
+INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "inputTokens")
+OUTPUT = ("completion_tokens", "output_tokens", "candidates_token_count", "outputTokens")
+CACHED = ("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens", "cached_content_token_count")
+REASONING = (
+    "completion_tokens_details.reasoning_tokens",
+    "output_tokens_details.reasoning_tokens",
+    "output_tokens_details.thinking_tokens",
+)
+CACHE_READS = ("cache_read_input_tokens", "cacheReadInputTokens")
+"""Anthropic's and Bedrock's, which are not among their other input tokens."""
+CACHE_WRITES = ("cache_creation_input_tokens", "cacheWriteInputTokens")
+"""The same for tokens that are written to the cache."""
+TOOL_INPUT = ("tool_use_prompt_token_count",)
+"""Google's, which is not among its other input tokens."""
+THOUGHTS = ("thoughts_token_count",)
+"""Google's, which is not among its other output tokens."""
+
+
+def reply_usage(messages: Sequence[ChatMessage], response: ChatResponse) -> Usage:
+    """Reads the reported usage; tokens that are not reported are estimated with LlamaIndex's token counter.
+
+    Its tokenizer may have to be downloaded. If that fails, the usage is unknown, but the reply is not lost. Images and
+    documents are not counted: the counter would fetch them, from any address that a conversation names.
+    """
+    usage = reported_usage(response)
+    if usage.input_tokens and usage.output_tokens:
+        return usage
+    texts = [message.model_copy(update={"blocks": _text_blocks(message)}) for message in messages]
+    payload: dict[str, Any] = {EventPayload.MESSAGES: texts, EventPayload.RESPONSE: response}
+    try:
+        counts = get_llm_token_counts(TokenCounter(), payload)
+    except OSError as error:
+        log.warning("tokens can't be estimated, because LlamaIndex has no tokenizer: %s", error)
+        return usage
+    input_tokens = usage.input_tokens or counts.prompt_token_count
+    output_tokens = usage.output_tokens or counts.completion_token_count
+    return usage.model_copy(update={"input_tokens": input_tokens, "output_tokens": output_tokens})
+
+
+def reported_usage(response: ChatResponse) -> Usage:
+    """Returns the tokens that the vendor reports, in the form of any vendor; 0 if the response doesn't have them."""
+    return next((_usage_of(counts) for counts in _reported_counts(response) if _has_counts(counts)), Usage())
+
+
+def finish_reason(response: ChatResponse) -> str:
+    """Returns the vendor's reason why the reply ended; empty if the response doesn't have it."""
+    for source in (response.additional_kwargs, response.raw):
+        for part in (source, *_choices(source)):
+            for name in FINISH_REASON_FIELDS:
+                if reason := _get(part, name):
+                    return str(getattr(reason, "value", reason))
+    return ""
+
+
+def refusal_text(response: ChatResponse) -> str:
+    """Returns the text with which OpenAI's models refuse a request, and which is not part of the content."""
+    refusals = (_get(_get(choice, "message"), "refusal") for choice in _choices(response.raw))
+    return next((refusal for refusal in refusals if isinstance(refusal, str)), "")
+
+
+def _reported_counts(response: ChatResponse) -> Iterator[Mapping[str, Any]]:
+    for source in (response.raw, _get(response.raw, "response"), response.additional_kwargs):
+        for reported in (_get(source, "usage"), _get(source, "usage_metadata")):
+            counts = to_jsonable_python(reported, fallback=str)
+            if isinstance(counts, Mapping):
+                yield counts
+    yield response.additional_kwargs
+
+
+def _has_counts(counts: Mapping[str, Any]) -> bool:
+    return bool(_count(counts, INPUT) or _count(counts, OUTPUT))
+
+
+def _usage_of(counts: Mapping[str, Any]) -> Usage:
+    cache_reads, cache_writes = _count(counts, CACHE_READS), _count(counts, CACHE_WRITES)
+    thoughts = _count(counts, THOUGHTS)
+    # Gateways in OpenAI's form repeat their vendor's counts, but their own sum contains them.
+    beside_input = 0 if "prompt_tokens" in counts else cache_reads + cache_writes + _count(counts, TOOL_INPUT)
+    input_tokens, output_tokens = _count(counts, INPUT) + beside_input, _count(counts, OUTPUT) + thoughts
+    cached_tokens = min(_count(counts, CACHED) or cache_reads, input_tokens)
+    return Usage(
+        input_tokens=input_tokens,
+        cached_tokens=cached_tokens,
+        cache_write_tokens=min(cache_writes, input_tokens - cached_tokens),
+        output_tokens=output_tokens,
+        reasoning_tokens=min(_count(counts, REASONING) or thoughts, output_tokens),
+    )
+
+
+def _count(counts: Mapping[str, Any], paths: Sequence[str]) -> int:
+    """Returns the first of these counts that is reported, or 0."""
+    for path in paths:
+        value: Any = counts
+        for name in path.split("."):
+            value = _get(value, name)
+        if isinstance(value, int) and value > 0:
+            return value
+    return 0
+
+
+def _text_blocks(message: ChatMessage) -> list[ContentBlock]:
+    return [block for block in message.blocks if not isinstance(block, ImageBlock | DocumentBlock)]
+
+
+def _choices(source: object) -> Sequence[object]:
+    """Returns the first choice (OpenAI) or candidate (Google) of a raw response."""
+    choices = _get(source, "choices") or _get(source, "candidates")
+    return choices[:1] if isinstance(choices, Sequence) else ()
+
+
+def _get(source: object, name: str) -> Any:
+    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
