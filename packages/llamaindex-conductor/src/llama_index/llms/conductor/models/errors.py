@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rl_conductor import ConductorError
+from rl_conductor.errors import OutputLimitError
 from rl_conductor.integration import host_error
+
+CUT_OFF = "Response was terminated early: MAX_TOKENS"
+"""The message of Google's LLM for a reply that reached the maximum of tokens; its text is lost."""
 
 
 @contextmanager
@@ -21,6 +25,8 @@ def translate_errors(name: str, source: object) -> Iterator[None]:
     except (ConductorError, AssertionError):
         raise
     except Exception as error:
+        if str(error).startswith(CUT_OFF):
+            raise OutputLimitError(f"{name}: the reply was cut off; raise max_tokens", model=name) from None
         model_error = host_error(error, name=name, source=source)
         if not (model_error.min_retries or isinstance(error, TimeoutError)):
             model_error.retryable = False

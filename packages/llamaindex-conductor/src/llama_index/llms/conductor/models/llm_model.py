@@ -29,7 +29,6 @@ from typing_extensions import override
 
 from llama_index.llms.conductor.messages import chat_message, core_reasoning
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Tool
-from rl_conductor.errors import BadRequestError
 from rl_conductor.integration import (
     call_async_or_sync,
     in_thread,
@@ -45,6 +44,7 @@ from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
 from .async_support import inherits_method
 from .errors import translate_errors
 from .replies import finish_reason, refusal_text, reply_usage
+from .sampling import apply_sampling
 
 PRICE_PROVIDERS = {"azure_openai": "azure", "google_genai": "google", "mistralai": "mistral", "bedrock_converse": "aws"}
 """Vendors that LlamaIndex's packages and the price data name differently."""
@@ -98,55 +98,40 @@ class LLMModel:
         system_prompt = self.llm.system_prompt
         return [ChatMessage(role="system", content=system_prompt), *messages] if system_prompt else messages
 
-    def _keywords(self, request: Request) -> dict[str, Any]:
-        """Converts sampling parameters to the keywords that most integrations accept, and the JSON format.
-
-        Raises:
-            BadRequestError: a reasoning effort is requested, for which the LLM has no field.
-        """
-        sampling = request.sampling
-        keywords = sampling.model_dump(exclude_none=True, exclude={"effort", "stop"})
-        if sampling.stop:
-            keywords["stop"] = list(sampling.stop)
-        if sampling.effort is not None:
-            if "reasoning_effort" not in type(self.llm).model_fields:
-                kind = type(self.llm).__name__
-                raise BadRequestError(f"{self.name}: {kind} has no field reasoning_effort", model=self.name)
-            keywords["reasoning_effort"] = sampling.effort
+    def _prepare(self, request: Request) -> tuple[LLM, dict[str, Any]]:
+        """Returns the LLM with the sampling parameters of `request`, and the keywords of its calls."""
+        llm, keywords = apply_sampling(self.llm, request.sampling, model=self.name)
         if isinstance(request.response_format, JsonFormat):
             keywords["response_format"] = response_format_of(request.response_format)
-        return keywords
-
-    @property
-    def _tool_llm(self) -> FunctionCallingLLM:
-        assert isinstance(self.llm, FunctionCallingLLM)
-        return self.llm
+        return llm, keywords
 
     async def _response(self, request: Request, messages: list[ChatMessage]) -> ChatResponse:
-        keywords = self._keywords(request)
+        llm, keywords = self._prepare(request)
         if tools := _offered_tools(request):
+            assert isinstance(llm, FunctionCallingLLM)
             options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
-            with_tools = partial(self._tool_llm.chat_with_tools, tools, **options)
-            return await call_async_or_sync(partial(self._tool_llm.achat_with_tools, tools, **options), with_tools)
-        chat = partial(self.llm.chat, messages, **keywords)
-        if inherits_method(self.llm, "achat", CustomLLM):
+            with_tools = partial(llm.chat_with_tools, tools, **options)
+            return await call_async_or_sync(partial(llm.achat_with_tools, tools, **options), with_tools)
+        chat = partial(llm.chat, messages, **keywords)
+        if inherits_method(llm, "achat", CustomLLM):
             return await in_thread(chat)
-        return await call_async_or_sync(partial(self.llm.achat, messages, **keywords), chat)
+        return await call_async_or_sync(partial(llm.achat, messages, **keywords), chat)
 
     def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
-        # OpenAI reports the usage of a stream only if asked. Users' own `additional_kwargs` take precedence.
-        usage_option = {"stream_options": {"include_usage": True}} if _is_openai(self.llm) else {}
-        keywords = self._keywords(request) | usage_option
+        llm, keywords = self._prepare(request)
+        if _is_openai(llm):  # reports the usage of a stream only if asked; users' `additional_kwargs` take precedence
+            keywords["stream_options"] = {"include_usage": True}
         if tools := _offered_tools(request):
+            assert isinstance(llm, FunctionCallingLLM)
             options = {"chat_history": messages, **keywords, **_choice_keywords(request)}
-            with_tools = partial(self._tool_llm.stream_chat_with_tools, tools, **options)
+            with_tools = partial(llm.stream_chat_with_tools, tools, **options)
             return stream_async_or_sync(
-                partial(_stream_from, self._tool_llm.astream_chat_with_tools, tools, **options), with_tools
+                partial(_stream_from, llm.astream_chat_with_tools, tools, **options), with_tools
             )
-        chat = partial(self.llm.stream_chat, messages, **keywords)
-        if inherits_method(self.llm, "astream_chat", CustomLLM):
+        chat = partial(llm.stream_chat, messages, **keywords)
+        if inherits_method(llm, "astream_chat", CustomLLM):
             return iterate_in_thread(chat)
-        return stream_async_or_sync(partial(_stream_from, self.llm.astream_chat, messages, **keywords), chat)
+        return stream_async_or_sync(partial(_stream_from, llm.astream_chat, messages, **keywords), chat)
 
     def _completion(
         self, request: Request, messages: list[ChatMessage], response: ChatResponse, reason: str
