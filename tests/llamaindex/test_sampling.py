@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
+from llama_index.core.llms import LLM
 from llama_index.llms.ollama import Ollama
 from pydantic import Field, PrivateAttr
 from typing_extensions import override
@@ -14,8 +15,9 @@ from typing_extensions import override
 from llama_index.llms.conductor import Conductor, LLMModel
 from llamaindex.ollama_server import ollama
 from llamaindex.scripts import EchoLLM, plan, planner, user_messages
-from rl_conductor import Request, Sampling
+from rl_conductor import Limits, Request, RunError, Sampling
 from rl_conductor.errors import BadRequestError, OutputLimitError
+from rl_conductor.workflow.limits import PLAN_TOKENS
 
 ALL = Sampling(temperature=0.5, top_p=0.4, max_tokens=50, seed=7, stop=("END",))
 
@@ -160,3 +162,50 @@ class CutOffLLM(EchoLLM):
 async def test_a_reply_of_google_that_reaches_the_maximum_is_tried_again_with_a_larger_one() -> None:
     with pytest.raises(OutputLimitError, match="llamaindex:echo: the reply was cut off; raise max_tokens"):
         await LLMModel(CutOffLLM()).complete(Request.user("Why?"))
+
+
+class ThinkingLLM(Anthropic):
+    """Has the field of Anthropic's LLM for its budget for thinking."""
+
+    thinking_dict: dict[str, int] = Field(default_factory=lambda: {"budget_tokens": 8000})
+
+
+@pytest.mark.parametrize(
+    ("llm", "maximum"),
+    [
+        (OpenAI(max_tokens=16_000), 16_000),
+        (ThinkingLLM(max_tokens=16_000), 16_000),
+        (OpenAI(max_tokens=16_000, additional_kwargs={"max_completion_tokens": 900}), 900),
+        (OpenAI(max_tokens=None), None),
+        (Ollama(model="tiny", context_window=8000, additional_kwargs={"num_predict": 300}), 300),
+        (Ollama(model="tiny", context_window=8000), None),
+    ],
+)
+def test_the_own_maximum_of_an_llm_is_reserved_and_sent(llm: LLM, maximum: int | None) -> None:
+    made = Conductor({"a": llm}, planner=planner(plan((0, "Go.", []))), limits=Limits(tokens=1_000_000))
+    assert made.conductor.pool["a"].sampling == Sampling(max_tokens=maximum)
+
+
+class ConfiguredGoogleGenAI(GoogleGenAI):
+    """Has a maximum in its private options, as Google's LLM keeps it."""
+
+    _generation_config: dict[str, Any] = PrivateAttr(default_factory=lambda: {"max_output_tokens": 700})
+
+
+def test_the_own_maximum_of_googles_llm_is_known() -> None:
+    assert LLMModel(ConfiguredGoogleGenAI()).max_tokens == 700
+
+
+def test_a_call_under_limits_may_use_the_maximum_that_was_reserved() -> None:
+    llm = OpenAI(max_tokens=16_000)
+    made = Conductor({"a": llm}, planner=planner(plan((0, "Go.", []))), limits=Limits(tokens=1_000_000))
+    made.chat(user_messages("Why?"))
+    assert llm._calls[-1]["max_tokens"] == 16_000
+    with pytest.raises(RunError, match="tokens"):
+        Conductor({"a": llm}, planner=planner(plan((0, "Go.", []))), limits=Limits(tokens=15_000)).complete("Why?")
+
+
+@pytest.mark.parametrize("options", [{}, {"planner": ThinkingLLM()}])
+def test_a_planner_that_thinks_gets_its_budget_on_top_of_the_tokens_of_a_plan(options: dict[str, Any]) -> None:
+    sampling = Conductor({"a": ThinkingLLM()}, **options).conductor.planner.sampling
+    assert sampling.max_tokens == PLAN_TOKENS + 8000

@@ -21,6 +21,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.integration import WorkerEntry, worker_from
 from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.pool.worker import Described
+from rl_conductor.workflow.limits import PLAN_TOKENS
 
 from .models.agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
 from .models.llm_model import LLMModel
@@ -99,8 +100,10 @@ def create_worker(name: str, worker: WorkerLike) -> Worker:
     created = Worker.of(name, worker_model, card=Card(name=name, description=_own_description(worker)))
     if isinstance(worker, ConductorHost):
         return replace(created, sampling=worker.sampling)
-    # A LlamaIndex LLM already has its own sampling parameters; the defaults of the core must not override them.
-    return replace(created, sampling=Sampling()) if isinstance(worker_model, LLMModel) else created
+    # LlamaIndex's LLMs come with their own settings; the budget only has to know the maximum length of a reply.
+    if isinstance(worker_model, LLMModel):
+        return replace(created, sampling=Sampling(max_tokens=worker_model.max_tokens))
+    return created
 
 
 def create_model(worker: WorkerLike, *, name: str) -> Model:
@@ -133,7 +136,27 @@ def create_planner(planner: WorkerLike | Planner) -> Planner:
         ConfigError: it is not a model; the message says what to write instead.
     """
     reject_placeholder("the planner", planner)
-    return planner if isinstance(planner, Planner) else Planner(model=create_model(planner, name="planner"))
+    return (
+        planner
+        if isinstance(planner, Planner)
+        else _with_thinking(Planner(model=create_model(planner, name="planner")))
+    )
+
+
+def default_planner(pool: WorkerPool) -> Planner:
+    """Creates the planner of a pool from its first worker that can plan.
+
+    Raises:
+        ConfigError: no worker can.
+    """
+    return _with_thinking(Planner.from_pool(pool))
+
+
+def _with_thinking(planner: Planner) -> Planner:
+    """Adds the LLM's budget for thinking to the tokens of a plan."""
+    if not (isinstance(planner.model, LLMModel) and planner.model.thinking_tokens):
+        return planner
+    return replace(planner, sampling=Sampling(max_tokens=PLAN_TOKENS + planner.model.thinking_tokens))
 
 
 def context_window(worker: Worker) -> int:

@@ -44,7 +44,7 @@ from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
 from .async_support import inherits_method
 from .errors import translate_errors
 from .replies import finish_reason, refusal_text, reply_usage
-from .sampling import apply_sampling
+from .sampling import apply_sampling, own_max_tokens, thinking_tokens
 
 PRICE_PROVIDERS = {"azure_openai": "azure", "google_genai": "google", "mistralai": "mistral", "bedrock_converse": "aws"}
 """Vendors that LlamaIndex's packages and the price data name differently."""
@@ -63,6 +63,10 @@ class LLMModel:
         vendor = _vendor(llm)
         self.price = price or price_of(PRICE_PROVIDERS.get(vendor, vendor), metadata.model_name)
         self.name = f"llamaindex:{metadata.model_name}"
+        self.max_tokens = own_max_tokens(llm)
+        """The LLM's own maximum number of tokens of a reply, if it sends one."""
+        self.thinking_tokens = thinking_tokens(llm)
+        """The LLM's budget for thinking, which its maximum of tokens has to exceed."""
         self.capabilities = Capabilities(
             tools=isinstance(llm, FunctionCallingLLM) and metadata.is_function_calling_model,
             images=metadata.is_chat_model,

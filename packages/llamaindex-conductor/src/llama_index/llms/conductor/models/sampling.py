@@ -6,7 +6,7 @@ settings, and Anthropic's fails at other vendors' names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 from llama_index.core.llms import LLM
@@ -77,6 +77,24 @@ def apply_sampling(llm: LLM, sampling: Sampling, *, model: str) -> tuple[LLM, di
     if changed_options:
         fields["additional_kwargs"] = {**own_options, **changed_options}
     return _copy(llm, fields) if fields else llm, keywords
+
+
+def own_max_tokens(llm: LLM) -> int | None:
+    """Returns the maximum number of tokens of a reply that `llm` sends by itself; `None` if it sends none."""
+    config = getattr(llm, "_generation_config", None)
+    for source in (_own_options(llm), {name: getattr(llm, name) for name in type(llm).model_fields}, config):
+        for name in SPELLINGS["max_tokens"]:
+            value = source.get(name) if isinstance(source, Mapping) else None
+            if isinstance(value, int) and value > 0:
+                return value
+    return None
+
+
+def thinking_tokens(llm: LLM) -> int:
+    """Returns the budget for thinking in the form of Anthropic's LLM, which a maximum has to exceed; 0 without one."""
+    thinking = getattr(llm, "thinking_dict", None)
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    return budget if isinstance(budget, int) else 0
 
 
 def _refuse(llm: LLM, setting: str, model: str) -> NoReturn:
