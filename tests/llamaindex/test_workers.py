@@ -20,7 +20,7 @@ from llama_index.core.base.llms.types import (
 )
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.rate_limiter import BaseRateLimiter
-from llama_index.core.tools import RetrieverTool
+from llama_index.core.tools import BaseTool, RetrieverTool
 from llama_index.llms.ollama import Ollama
 from pydantic import BaseModel, PrivateAttr
 from typing_extensions import override
@@ -282,6 +282,29 @@ async def test_only_the_required_tool_is_offered() -> None:
         await model.complete(question(tools=(LOOK, other), tool_choice="none"))
     assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["look"]
     assert not server.requests[1].get("tools")
+
+
+async def test_an_llm_that_reads_the_class_of_a_tools_schema_gets_the_tools_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schemas: list[dict[str, Any]] = []
+    prepare = Ollama._prepare_chat_with_tools
+
+    def read_class_and_prepare(llm: Any, tools: Sequence[BaseTool], **kwargs: Any) -> Any:
+        """Does what Google's LLM does with the schemas of tools: reads them from their classes, and changes them."""
+        for tool in tools:
+            assert tool.metadata.fn_schema is not None
+            schema = tool.metadata.fn_schema.model_json_schema()
+            schemas.append(dict(schema))
+            schema.clear()
+        return prepare(llm, tools, **kwargs)
+
+    monkeypatch.setattr(Ollama, "_prepare_chat_with_tools", read_class_and_prepare)
+    tool = LOOK.model_copy(update={"parameters": {"$schema": "http://json-schema.org/schema", **LOOK.parameters}})
+    with ollama(LOOK_CALL) as server:
+        await LLMModel(ollama_llm(server.url)).complete(question(tools=(tool,)))
+    assert schemas == [LOOK.parameters]
+    assert server.requests[0]["tools"][0]["function"]["parameters"]["properties"] == LOOK.parameters["properties"]
 
 
 async def test_continuations_are_not_sent_to_a_vendors_integration() -> None:

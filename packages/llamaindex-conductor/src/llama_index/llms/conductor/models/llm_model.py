@@ -9,7 +9,8 @@ import json
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeGuard
 from uuid import uuid4
@@ -25,6 +26,7 @@ from llama_index.core.llms import LLM
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
+from pydantic import BaseModel
 from typing_extensions import override
 
 from llama_index.llms.conductor.messages import chat_message, core_reasoning
@@ -48,6 +50,9 @@ from .sampling import apply_sampling, own_max_tokens, thinking_tokens
 
 PRICE_PROVIDERS = {"azure_openai": "azure", "google_genai": "google", "mistralai": "mistral", "bedrock_converse": "aws"}
 """Vendors that LlamaIndex's packages and the price data name differently."""
+
+SCHEMA_KEYS = frozenset({"type", "properties", "required", "definitions", "$defs"})
+"""Keywords of a tool's schema that LlamaIndex keeps; Google's package fails at others, such as `$schema`."""
 
 
 class LLMModel:
@@ -209,12 +214,28 @@ def _choice_keywords(request: Request) -> dict[str, Any]:
 
 @dataclass
 class _SchemaMetadata(ToolMetadata):
-    """Metadata with parameters as a JSON schema instead of a class."""
+    """Metadata with parameters as a JSON schema, which LLMs read here or, as Google's does, from a class."""
 
-    parameters: dict[str, Any] | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.fn_schema = _schema_class(self.parameters)
 
     def get_parameters_dict(self) -> dict[str, Any]:
-        return self.parameters or {}
+        return self.parameters
+
+
+def _schema_class(parameters: dict[str, Any]) -> type[BaseModel]:
+    """Returns a class with these parameters as its JSON schema, in a new copy each time, as LLMs change it."""
+    known = {name: value for name, value in parameters.items() if name in SCHEMA_KEYS}
+
+    class Parameters(BaseModel):
+        @classmethod
+        @override
+        def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            return deepcopy(known)
+
+    return Parameters
 
 
 class _ToolSchema(BaseTool):
