@@ -13,6 +13,7 @@ from llama_index.core import Settings, SummaryIndex
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
+    ChatResponseGen,
     CompletionResponse,
     CompletionResponseGen,
     TextBlock,
@@ -232,6 +233,9 @@ class RawLLM(EchoLLM):
         ({"stop_reason": "max_tokens"}, "length"),
         ({"candidates": [{"finishReason": "SAFETY"}]}, "content_filter"),
         ({"stopReason": "end_turn"}, "stop"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
+        ({"status": "completed", "incomplete_details": None}, "stop"),
         (None, "stop"),
     ],
 )
@@ -261,6 +265,36 @@ async def test_the_reason_may_come_before_the_last_chunk() -> None:
     *_, last = [delta async for delta in LLMModel(RawLLM(raw=chunks)).stream(question())]
     assert last.completion is not None
     assert last.completion.finish_reason == "length"
+
+
+class EventsLLM(EchoLLM):
+    """Streams events as OpenAI's Responses API does: each has its own text only, and the last one none."""
+
+    @override
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
+        ended = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+        for delta in ("An ", "echo"):
+            yield ChatResponse(message=ChatMessage(role="assistant", content=delta), delta=delta, raw={"delta": delta})
+        yield ChatResponse(message=ChatMessage(role="assistant", blocks=[]), delta="", raw={"response": ended})
+
+
+async def test_a_stream_that_ends_with_an_event_without_content_keeps_its_text() -> None:
+    *_, last = [delta async for delta in LLMModel(EventsLLM()).stream(question())]
+    assert last.completion is not None
+    assert (last.completion.text, last.completion.finish_reason) == ("An echo", "length")
+
+
+class RefusingLLM(EchoLLM):
+    """Refuses as LlamaIndex's LLM of OpenAI's Responses API does."""
+
+    @override
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        return ChatResponse(message=ChatMessage(role="assistant", blocks=[]), additional_kwargs={"refusal": "No."})
+
+
+async def test_a_refusal_of_openais_responses_api_is_marked_as_one() -> None:
+    completion = await LLMModel(RefusingLLM()).complete(question())
+    assert (completion.text, completion.is_refusal) == ("No.", True)
 
 
 async def test_tool_calls_of_an_integration_without_ids_get_unique_ids() -> None:

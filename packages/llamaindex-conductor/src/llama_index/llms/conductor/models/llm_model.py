@@ -90,13 +90,16 @@ class LLMModel:
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         require(self, request)
         messages = self._messages(request)
-        last, reason = ChatResponse(message=ChatMessage()), ""
+        last, reason, text = ChatResponse(message=ChatMessage()), "", ""
         with translate_errors(self.name, self.llm):
             async with aclosing(self._responses(request, messages)) as responses:
                 async for last in responses:
                     reason = finish_reason(last) or reason  # not always on the last chunk, which may have the usage
                     reasoning = last.additional_kwargs.get("thinking_delta") or ""
+                    text += last.delta or ""
                     yield Delta(text=last.delta or "", reasoning=reasoning)
+        if not last.message.blocks:  # as after a reply of OpenAI's Responses API that was cut off
+            last = last.model_copy(update={"message": ChatMessage(role="assistant", content=text)})
         yield Delta(completion=self._completion(request, messages, last, reason))
 
     async def aclose(self) -> None:

@@ -66,7 +66,9 @@ def reported_usage(response: ChatResponse) -> Usage:
 
 def finish_reason(response: ChatResponse) -> str:
     """Returns the vendor's reason why the reply ended; empty if the response doesn't have it."""
-    for source in (response.additional_kwargs, response.raw):
+    for source in (response.additional_kwargs, *_raw_replies(response)):
+        if reason := _get(_get(source, "incomplete_details"), "reason"):  # OpenAI's Responses API
+            return str(reason)
         for part in (source, *_choices(source)):
             for name in FINISH_REASON_FIELDS:
                 if reason := _get(part, name):
@@ -76,12 +78,18 @@ def finish_reason(response: ChatResponse) -> str:
 
 def refusal_text(response: ChatResponse) -> str:
     """Returns the text with which OpenAI's models refuse a request, and which is not part of the content."""
-    refusals = (_get(_get(choice, "message"), "refusal") for choice in _choices(response.raw))
+    refusals = [_get(_get(choice, "message"), "refusal") for choice in _choices(response.raw)]
+    refusals.append(response.additional_kwargs.get("refusal"))  # of OpenAI's Responses API
     return next((refusal for refusal in refusals if isinstance(refusal, str)), "")
 
 
+def _raw_replies(response: ChatResponse) -> tuple[object, object]:
+    """Returns the raw response, and the one in it: OpenAI's Responses API ends a stream with the whole reply."""
+    return response.raw, _get(response.raw, "response")
+
+
 def _reported_counts(response: ChatResponse) -> Iterator[Mapping[str, Any]]:
-    for source in (response.raw, _get(response.raw, "response"), response.additional_kwargs):
+    for source in (*_raw_replies(response), response.additional_kwargs):
         for reported in (_get(source, "usage"), _get(source, "usage_metadata")):
             counts = to_jsonable_python(reported, fallback=str)
             if isinstance(counts, Mapping):
