@@ -230,13 +230,13 @@ class _SchemaMetadata(ToolMetadata):
 
 def _schema_class(parameters: dict[str, Any]) -> type[BaseModel]:
     """Returns a class with these parameters as its JSON schema, in a new copy each time, as LLMs change it."""
-    known = {name: value for name, value in parameters.items() if name in SCHEMA_KEYS}
+    schema = {name: value for name, value in parameters.items() if name in SCHEMA_KEYS}
 
     class Parameters(BaseModel):
         @classmethod
         @override
         def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            return deepcopy(known)
+            return deepcopy(schema)
 
     return Parameters
 
