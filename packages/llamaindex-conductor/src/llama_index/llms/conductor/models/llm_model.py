@@ -29,7 +29,7 @@ from llama_index.core.tools import BaseTool, ToolMetadata, ToolOutput
 from pydantic import BaseModel
 from typing_extensions import override
 
-from llama_index.llms.conductor.messages import chat_message, core_reasoning
+from llama_index.llms.conductor.messages import core_reasoning
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Tool
 from rl_conductor.integration import (
     call_async_or_sync,
@@ -47,6 +47,7 @@ from .async_support import inherits_method
 from .errors import translate_errors
 from .replies import finish_reason, refusal_text, reply_usage
 from .sampling import apply_sampling, own_max_tokens, thinking_tokens
+from .vendor_state import messages_for, with_vendor_state
 
 PRICE_PROVIDERS = {"azure_openai": "azure", "google_genai": "google", "mistralai": "mistral", "bedrock_converse": "aws"}
 """Vendors that LlamaIndex's packages and the price data name differently."""
@@ -106,7 +107,7 @@ class LLMModel:
         """Closes nothing: the LLM belongs to the caller."""
 
     def _messages(self, request: Request) -> list[ChatMessage]:
-        messages = [chat_message(message) for message in request.messages]
+        messages = messages_for(self.name, request.messages)
         system_prompt = self.llm.system_prompt
         return [ChatMessage(role="system", content=system_prompt), *messages] if system_prompt else messages
 
@@ -175,11 +176,8 @@ class LLMModel:
                 used_ids = {"", call.tool_name, *(other.id for other in calls)}
                 call_id = f"call_{uuid4().hex[:12]}" if call.tool_id in used_ids else call.tool_id
                 calls.append(ToolCall(id=call_id, name=call.tool_name, arguments=json.dumps(call.tool_kwargs)))
-        return Message(
-            role="assistant",
-            content=(*thinking, *text),
-            tool_calls=tuple(calls),
-        )
+        reply = Message(role="assistant", content=(*thinking, *text), tool_calls=tuple(calls))
+        return with_vendor_state(reply, message, owner=self.name)
 
 
 def _vendor(llm: LLM) -> str:

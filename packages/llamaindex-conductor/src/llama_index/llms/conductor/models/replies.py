@@ -47,7 +47,7 @@ def reply_usage(messages: Sequence[ChatMessage], response: ChatResponse) -> Usag
     usage = reported_usage(response)
     if usage.input_tokens and usage.output_tokens:
         return usage
-    texts = [message.model_copy(update={"blocks": _text_blocks(message)}) for message in messages]
+    texts = [ChatMessage(role=message.role, blocks=_text_blocks(message)) for message in messages]
     payload: dict[str, Any] = {EventPayload.MESSAGES: texts, EventPayload.RESPONSE: response}
     try:
         counts = get_llm_token_counts(TokenCounter(), payload)
