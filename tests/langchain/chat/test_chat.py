@@ -350,6 +350,16 @@ def test_tools_reach_the_last_worker_as_they_were_bound() -> None:
     assert last_request(chat, "drafter").tools == ()
 
 
+def test_a_tool_call_with_invalid_arguments_is_invalid_in_streams_as_well() -> None:
+    broken = ToolCall(id="c2", name="weather", arguments='{"city": "Oslo",')
+    calls = Message.assistant(tool_calls=[*CALLS.tool_calls, broken]).model_copy(update={"name": "bob"})
+    whole = conducting([calls]).bind_tools([weather]).invoke("How is it?")
+    *_, last = conducting([calls]).bind_tools([weather]).stream("How is it?")
+    assert (last.tool_calls, last.invalid_tool_calls) == (whole.tool_calls, whole.invalid_tool_calls)
+    assert [call["args"] for call in last.invalid_tool_calls] == [broken.arguments]
+    assert last.name == "bob"
+
+
 def test_a_tool_choice_in_anthropics_form_may_forbid_parallel_calls() -> None:
     choice = {"type": "auto", "disable_parallel_tool_use": True}
     for bound in ({"tool_choice": choice}, {"tool_choice": choice, "parallel_tool_calls": True}):

@@ -10,7 +10,6 @@ from typing import Any
 
 from langchain_core.callbacks import BaseRunManager, UsageMetadataCallbackHandler, adispatch_custom_event
 from langchain_core.messages import AIMessage, AIMessageChunk
-from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import set_config_context
@@ -114,19 +113,17 @@ class ChatRun:
                 if isinstance(event, AnswerDelta):
                     yield ChatGenerationChunk(message=AIMessageChunk(content=event.text))
                 elif isinstance(event, Finished) and event.trace.completion is not None:
-                    yield ChatGenerationChunk(message=self._last_chunk(event.trace.completion, event.trace))
+                    yield ChatGenerationChunk(message=self._last_chunk(event.trace))
 
-    def _last_chunk(self, completion: Completion, trace: Trace) -> AIMessageChunk:
-        calls = [
-            tool_call_chunk(name=call.name, args=call.arguments or "{}", id=call.id, index=index)
-            for index, call in enumerate(completion.message.tool_calls)
-        ]
+    def _last_chunk(self, trace: Trace) -> AIMessageChunk:
         answer = answer_message(self.conductor, trace)
         refusal: Any = [block for block in answer.content if isinstance(block, dict) and block["type"] == "refusal"]
         return AIMessageChunk(
             content=refusal or "",
+            name=answer.name,
             additional_kwargs=answer.additional_kwargs,
-            tool_call_chunks=calls,
+            tool_calls=answer.tool_calls,
+            invalid_tool_calls=answer.invalid_tool_calls,
             chunk_position="last",
             usage_metadata=answer.usage_metadata,
             response_metadata=answer.response_metadata,
