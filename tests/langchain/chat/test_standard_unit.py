@@ -36,7 +36,7 @@ class TestCoreWorkers(ChatModelUnitTests):
 
     @property
     def init_from_env_params(self) -> tuple[dict[str, str], dict[str, Any], dict[str, Any]]:
-        return {"OPENAI_API_KEY": "sk-not-a-key"}, {"profile": "mini"}, {"model": "mini"}
+        return {"OPENAI_API_KEY": "sk-not-a-key"}, {"model": "mini"}, {"model": "mini"}
 
     @pytest.mark.xfail(reason=NOT_LISTED, strict=True)
     def test_serdes(self, model: BaseChatModel, snapshot: SnapshotAssertion) -> None:
