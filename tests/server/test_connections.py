@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
+from typing import Any
 
 import httpx
 import pytest
 
 from core.runs import SOON, Gated, forever
-from server.chat_requests import post
+from rl_conductor_server.auth.key_secrets import hash_key
+from server.chat_requests import BODY, post
 from server.conftest import Serve, until
 from server.raw_connections import connection
 
+KEYS: Any = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
+RED, BLUE = ({"authorization": f"Bearer key-of-{name}"} for name in KEYS)
 PROBE = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
@@ -68,3 +73,29 @@ async def test_probes_are_answered_while_requests_take_their_part_of_the_connect
         task.cancel()
     await until(lambda: at.service.runs.waiting == 0 and not list(at.service.runs.active_ids))
     assert (await at.http.get("/v1/models")).status_code == 200
+
+
+@pytest.mark.parametrize("held", ["repeated", "unsent"])
+async def test_requests_of_one_key_leave_connections_for_those_of_another(serve: Serve, held: str) -> None:
+    a = Gated("late", forever)
+    at = await serve({"a": a, "b": "at once"}, keys=KEYS, intake={"connections": 12})
+    async with AsyncExitStack() as stack:
+        head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer key-of-red\r\n"
+        head += "idempotency-key: one\r\ncontent-type: application/json\r\n"
+        text = json.dumps(BODY)
+        sent = f"{head}content-length: {len(text)}\r\n\r\n{text if held == 'repeated' else '{'}"
+        connections = [await stack.enter_async_context(connection(at)) for _ in range(9)]
+        for _, writer in connections:
+            writer.write(sent.encode())
+        replies = [asyncio.create_task(reader.readuntil(b"}}")) for reader, _ in connections]
+        await until(lambda: sum(reply.done() for reply in replies) == 3)
+        for refused in (reply.result() for reply in replies if reply.done()):
+            assert b" 429 " in refused
+            assert b"retry-after: 5" in refused
+            assert b"6 requests of this key are in progress" in refused
+        elsewhere = {"policy": {"deny": ["a"]}}
+        assert (await post(at, BLUE, conductor=elsewhere)).status_code == 200
+        for reply in replies:
+            reply.cancel()
+    await until(lambda: len(at.server.server_state.connections) <= 1)
+    assert (await post(at, RED, conductor=elsewhere)).status_code == 200

@@ -18,7 +18,6 @@ from rl_conductor_server.api.results import Results
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.errors import ApiError, invalid_request
-from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.request_validation.counts import check_counts
 from rl_conductor_server.request_validation.tool_results import check_tool_results
@@ -39,8 +38,7 @@ async def answer(service: Service, http: Request, adapter: ApiAdapter) -> Respon
         ConductorError: the request is rejected, or there is no answer.
         ClientDisconnect: the client has disconnected.
     """
-    key = service.keys.authenticate(http)
-    add_log_fields(http, key=key.name)
+    key = service.authenticate(http)
     key.check_rate()
     body = await _read_body(service, http, key)
     with Exchange(service, adapter, key, read_idempotency_key(http)) as exchange:

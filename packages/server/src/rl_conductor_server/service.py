@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from starlette.requests import HTTPConnection
+
 from rl_conductor_server.auth.budgets import KeyBudget
-from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKeys, check_names
+from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKey, ApiKeys, check_names
 from rl_conductor_server.catalog import ModelCatalog
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.experiments.shadow import ShadowRunners
-from rl_conductor_server.logs import filter_run_log, log_failures
+from rl_conductor_server.logs import add_log_fields, filter_run_log, log_failures
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.registry import RunRegistry
@@ -25,6 +27,7 @@ from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Store, StoreUnreachableError
 from rl_conductor_server.transport.body_budget import BodyBudget
+from rl_conductor_server.transport.connection_limit import count_for_key
 from rl_conductor_server.transport.streams import StreamLimit
 
 if TYPE_CHECKING:
@@ -175,6 +178,17 @@ class Service:
     def active_runs(self) -> list[str]:
         """The ids of all runs in progress in this process."""
         return [*self.runs.active_ids, *(run for shadow in self.shadows.values() for run in shadow.active_runs)]
+
+    def authenticate(self, http: HTTPConnection) -> ApiKey:
+        """Returns the API key of a request, and counts the request for it.
+
+        Raises:
+            ApiError: the request has no valid key, or too many of this key are in progress.
+        """
+        key = self.keys.authenticate(http)
+        add_log_fields(http, key=key.name)
+        count_for_key(http, key.name, is_shared=self.keys.are_several)
+        return key
 
     @property
     def max_body_bytes(self) -> int:

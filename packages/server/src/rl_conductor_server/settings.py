@@ -222,8 +222,9 @@ class IntakeEntry(_Entry):
     streams: int = Field(default=100, ge=1)
     """Maximum number of open pages and resumed streams of a key, which read the store at intervals."""
     connections: int | None = Field(default=None, ge=4)
-    """Maximum number of connections of a process, three quarters of which may have a request in progress; by default
-    three quarters of its open files, and at most 10,000. Beyond it, idle connections are closed."""
+    """Maximum number of connections of a process; by default three quarters of its open files, and at most 10,000.
+    Beyond it, idle connections are closed. Three quarters of them may have a request in progress; if there are several
+    keys, each may have two thirds of these."""
     header_bytes: int = Field(default=64 * 2**10, ge=1024)
     """Maximum size of what is not body of an incomplete request: headers, trailers, and the framing of chunks."""
     client_seconds: float = Field(default=30.0, gt=0)

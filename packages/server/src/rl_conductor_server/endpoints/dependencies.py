@@ -24,9 +24,7 @@ RunId = Annotated[str, Path(pattern=r"^[\w-]{1,32}$")]
 
 async def authenticate(http: Request, service: ServiceDependency) -> ApiKey:
     """Returns the caller's API key. Raises `ApiError`."""
-    key = service.keys.authenticate(http)
-    add_log_fields(http, key=key.name)
-    return key
+    return service.authenticate(http)
 
 
 async def require_admin(http: Request, service: ServiceDependency) -> str:

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from rl_conductor_server.errors import ApiError
 
 KEY_SHARE = 2 / 3
-"""The part of the memory for requests, and of the concurrent runs, that one API key may take if there are others."""
+"""The part of the memory for requests, of the requests in progress, and of the concurrent runs, that one API key may
+take if there are others."""
 SHORT_BYTES = 64 * 2**10
 """Size up to which a key may have one request whatever those of other keys take."""
 RETRY_AFTER = 2.0

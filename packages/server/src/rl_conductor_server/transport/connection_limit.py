@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
+from contextlib import ExitStack
+from functools import partial
 
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor_server.errors import DEFAULT_RETRY_AFTER, ApiError, openai_error_body
 from rl_conductor_server.logs import QUIET_PATHS
+from rl_conductor_server.transport.body_budget import KEY_SHARE
 
 log = logging.getLogger("rl_conductor_server")
 
 REQUEST_SHARE = 3 / 4
 """The part of the connections that may have a request in progress, so that new ones can always send theirs."""
+COUNT_FOR_KEY = "rl_conductor_server.count_for_key"
+"""The key in an ASGI scope of the function that counts the request for its API key."""
 WARNING_SECONDS = 60.0
 """Minimum time between two warnings of one kind."""
 
@@ -53,12 +60,16 @@ class ConnectionLimit:
 
 
 class RequestLimit:
-    """Rejects requests beyond a part of the maximum of connections; only probes may use the rest of it."""
+    """Rejects requests beyond a part of the maximum of connections; only probes may use the rest of it.
+
+    If there are several API keys, each may have `KEY_SHARE` of that part in progress, see `count_for_key`.
+    """
 
     def __init__(self, app: ASGIApp, max_connections: int) -> None:
         self._app = app
         self._max_connections = max_connections
         self._running = 0
+        self._by_key = Counter[str]()
         self._warning = _RareWarning()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,10 +80,41 @@ class RequestLimit:
             self._warning.log("%d requests are in progress; further ones are rejected", self._running)
             return await _busy_response()(scope, receive, send)
         self._running += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._running -= 1
+        with ExitStack() as counted:
+            scope[COUNT_FOR_KEY] = partial(self._count_for_key, counted)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._running -= 1
+
+    def _count_for_key(self, counted: ExitStack, key: str, *, is_shared: bool) -> None:
+        """Counts a request for its key until `counted` is closed. Raises `ApiError` if the key has too many."""
+        running = self._by_key[key]
+        if is_shared and running >= int(KEY_SHARE * REQUEST_SHARE * self._max_connections):
+            message = f"{running} requests of this key are in progress; try again later"
+            raise ApiError(message, status=429, code="busy", retry_after=DEFAULT_RETRY_AFTER)
+        self._by_key[key] += 1
+        counted.callback(self._release, key)
+
+    def _release(self, key: str) -> None:
+        self._by_key[key] -= 1
+        if not self._by_key[key]:
+            del self._by_key[key]
+
+
+def count_for_key(http: HTTPConnection, key: str, *, is_shared: bool) -> None:
+    """Counts a request for the API key of this name until it is answered, where a `RequestLimit` is in use.
+
+    Args:
+        http: the request.
+        key: the name of its key.
+        is_shared: limits the key to `KEY_SHARE`, because there are others.
+
+    Raises:
+        ApiError: too many requests of the key are in progress.
+    """
+    if (count := http.scope.get(COUNT_FOR_KEY)) is not None:
+        count(key, is_shared=is_shared)
 
 
 class _RareWarning:
