@@ -12,8 +12,10 @@ import pytest
 
 from core.runs import SOON, Gated, forever
 from rl_conductor_server.auth.key_secrets import hash_key
+from rl_conductor_server.service import MAX_FORMS
 from server.chat_requests import BODY, post
 from server.conftest import Serve, until
+from server.pages import ADMIN, GUARDED
 from server.raw_connections import connection
 
 KEYS: Any = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
@@ -99,3 +101,20 @@ async def test_requests_of_one_key_leave_connections_for_those_of_another(serve:
             reply.cancel()
     await until(lambda: len(at.server.server_state.connections) <= 1)
     assert (await post(at, RED, conductor=elsewhere)).status_code == 200
+
+
+async def test_forms_that_are_sent_without_a_key_and_never_end_keep_nobody_from_signing_in(serve: Serve) -> None:
+    at = await serve(**GUARDED, intake={"connections": 40})
+    head = f"POST /sign-in HTTP/1.1\r\nhost: {at.url.removeprefix('http://')}\r\norigin: {at.url}\r\n"
+    unsent = f"{head}content-type: application/x-www-form-urlencoded\r\ncontent-length: 500\r\n\r\nkey="
+    async with AsyncExitStack() as stack:
+        forms = [await stack.enter_async_context(connection(at)) for _ in range(30)]
+        for _, writer in forms:
+            writer.write(unsent.encode())
+        replies = [asyncio.create_task(reader.readline()) for reader, _ in forms]
+        await until(lambda: sum(reply.done() for reply in replies) == 30 - MAX_FORMS)
+        assert all(b" 503 " in reply.result() for reply in replies if reply.done())
+        assert (await at.http.post("/sign-in", data={"key": ADMIN}, headers={"origin": at.url})).status_code == 303
+        assert (await post(at, {"authorization": "Bearer red-key"})).status_code == 200
+        for reply in replies:
+            reply.cancel()

@@ -26,6 +26,7 @@ from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Store, StoreUnreachableError
+from rl_conductor_server.transport.body import ReadingLimit
 from rl_conductor_server.transport.body_budget import BodyBudget
 from rl_conductor_server.transport.connection_limit import count_for_key
 from rl_conductor_server.transport.streams import StreamLimit
@@ -38,6 +39,8 @@ log = logging.getLogger("rl_conductor_server")
 HOUR, DAY = 3_600, 86_400
 MAX_REPLAYS = 2
 """Maximum number of stored answers that are read at once; each keeps the processor of this process busy."""
+MAX_FORMS = 20
+"""Maximum number of forms of the pages that are read at once; the one to sign in needs no key."""
 MAX_STORE_DELAY = 4.0
 """Maximum pause between two attempts to open the store, in seconds."""
 
@@ -57,6 +60,7 @@ class Service:
     stopping: ShutdownEvent
     bodies: BodyBudget
     streams: StreamLimit
+    forms: ReadingLimit
     oidc: OidcClient | None = None
 
     @classmethod
@@ -99,6 +103,7 @@ class Service:
             stopping=ShutdownEvent(settings.intake.drain_seconds),
             bodies=BodyBudget(settings.intake.total_body_bytes),
             streams=StreamLimit(settings.intake.streams),
+            forms=ReadingLimit(MAX_FORMS),
             oidc=oidc,
         )
 

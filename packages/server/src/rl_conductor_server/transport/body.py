@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 
-from rl_conductor_server.errors import ApiError
+from rl_conductor_server.errors import DEFAULT_RETRY_AFTER, ApiError
+
+
+class ReadingLimit:
+    """Limits the bodies of clients without a key that are read at once: a further one takes the place of the oldest.
+
+    Whoever sends many slowly therefore keeps nobody out.
+    """
+
+    def __init__(self, maximum: int) -> None:
+        self._maximum = maximum
+        self._reading: dict[asyncio.Timeout, None] = {}
+        """What ends the reading of each body, the oldest first."""
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None, None]:
+        """Lets a body be read in the block. Raises `ApiError` if others take its place."""
+        try:
+            async with asyncio.timeout(None) as turn:
+                self._reading[turn] = None
+                if len(self._reading) > self._maximum:
+                    oldest = next(iter(self._reading))
+                    del self._reading[oldest]
+                    oldest.reschedule(asyncio.get_running_loop().time())
+                try:
+                    yield
+                finally:
+                    self._reading.pop(turn, None)
+        except TimeoutError:
+            message = "too many bodies are being sent; try again later"
+            raise ApiError(message, status=503, code="busy", retry_after=DEFAULT_RETRY_AFTER) from None
 
 
 async def read_json(

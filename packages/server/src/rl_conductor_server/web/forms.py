@@ -20,12 +20,13 @@ async def read_form(http: Request, service: ServiceDependency) -> dict[str, str]
     """Returns the form's fields by name.
 
     Raises:
-        ApiError: the form comes from another site, is not URL-encoded, too large or too slow.
+        ApiError: the form comes from another site, is not URL-encoded, too large or too slow, or others took its place.
     """
     _check_same_origin(http)
     if media_type(http) != "application/x-www-form-urlencoded":
         raise ApiError("Send the form as application/x-www-form-urlencoded.", status=415, code="no_form")
-    body = await read_body(http, max_bytes=MAX_BYTES, seconds=service.settings.intake.client_seconds)
+    async with service.forms.turn():
+        body = await read_body(http, max_bytes=MAX_BYTES, seconds=service.settings.intake.client_seconds)
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
