@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.runs import Gated, forever
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.settings import read_settings
 from server.chat_requests import BODY, post
-from server.conftest import Serve
+from server.conftest import Serve, until
 
 KEYS: Any = {"red": {"sha256": hash_key("key-of-red")}}
 RED = {"authorization": "Bearer key-of-red"}
@@ -51,6 +53,18 @@ async def test_pages_of_a_listed_website_can_read_answers_errors_and_their_heade
         assert "Origin" in reply.headers["vary"]
     async with at.http.stream("POST", CHAT, json=BODY | {"stream": True}, headers=RED | {"origin": SITE}) as stream:
         assert stream.headers["access-control-allow-origin"] == SITE
+
+
+async def test_pages_of_a_listed_website_can_read_that_the_server_is_busy(serve: Serve) -> None:
+    a = Gated("late", forever)
+    at = await serve({"a": a}, keys=KEYS, web=WEB, intake={"connections": 4})
+    asking = [asyncio.create_task(post(at, RED)) for _ in range(3)]
+    await until(lambda: a.held == 3)
+    assert (await at.http.options(CHAT, headers=preflight(SITE, "authorization"))).status_code == 200
+    reply = await post(at, RED | {"origin": SITE})
+    assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (503, SITE)
+    for task in asking:
+        task.cancel()
 
 
 async def test_pages_of_other_websites_can_read_nothing(serve: Serve) -> None:

@@ -137,11 +137,11 @@ def _build(open_service: OpenService, web: WebEntry, *, max_connections: int | N
         redoc_url=None,
         openapi_url="/openapi.json",
     )
-    if web.origins:
-        app.add_middleware(ApiCors, origins=web.origins)
     app.add_middleware(RequestGuard, origins=web.origins)
     if max_connections is not None:
         app.add_middleware(RequestLimit, max_connections=max_connections)
+    if web.origins:  # outside of those which reject requests, so that websites can read the reason
+        app.add_middleware(ApiCors, origins=web.origins)
     app.add_middleware(AccessLog)
     app.openapi = partial(openapi_document, app)  # type: ignore[method-assign]
     for error in (ConductorError, *STORE_ERRORS):
