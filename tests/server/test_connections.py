@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from anthropic import InternalServerError
 
 from core.runs import SOON, Gated, forever
 from rl_conductor_server.auth.key_secrets import hash_key
@@ -67,9 +68,12 @@ async def test_probes_are_answered_while_requests_take_their_part_of_the_connect
     refused = await post(at)
     assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
     assert (refused.headers["retry-after"], refused.headers["connection"]) == ("5", "close")
+    with pytest.raises(InternalServerError) as raised:
+        await at.anthropic().messages.create(model="conductor-mini", max_tokens=9, messages=BODY["messages"])
+    assert (raised.value.status_code, raised.value.type) == (503, "overloaded_error")
     async with httpx.AsyncClient(base_url=at.url) as probe:
         assert [(await probe.get(path)).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
-    assert 'conductor_requests_total{path="other",status="503"} 1.0' in (await at.http.get("/metrics")).text
+    assert 'conductor_requests_total{path="other",status="503"} 2.0' in (await at.http.get("/metrics")).text
     assert "6 requests are in progress; further ones are rejected" in caplog.text
     for task in asking:
         task.cancel()

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -43,7 +42,7 @@ from rl_conductor_server.endpoints import (
     tokens,
 )
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
-from rl_conductor_server.errors import STORE_ERRORS, ApiError, anthropic_error_body, openai_error_body, to_api_error
+from rl_conductor_server.errors import STORE_ERRORS, ApiError, error_body, to_api_error
 from rl_conductor_server.exchange import answer
 from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
@@ -196,13 +195,7 @@ async def _handle_disconnect(http: Request, error: Exception) -> Response:  # no
 
 async def _handle_error(http: Request, error: Exception) -> Response:
     converted = _convert_error(http, error)
-    return JSONResponse(_error_body(http, converted), status_code=converted.status, headers=converted.headers)
-
-
-def _error_body(http: Request, error: ApiError) -> dict[str, Any]:
-    """Formats an error as the API does that the client uses."""
-    is_anthropic = "anthropic-version" in http.headers or http.url.path.startswith("/v1/messages")
-    return anthropic_error_body(error) if is_anthropic else openai_error_body(error)
+    return JSONResponse(error_body(http, converted), status_code=converted.status, headers=converted.headers)
 
 
 async def _handle_validation_error(http: Request, error: Exception) -> Response:
@@ -224,7 +217,7 @@ async def _handle_http_error(http: Request, error: Exception) -> Response:
     if wants_page(http) and http.method in ("GET", "HEAD") and not path.startswith(("/v1/", "/admin/")):
         return error_page(http, ApiError(f"There is no page {path}.", status=status, code=code))
     headers = converted.headers | dict(error.headers or {})
-    return JSONResponse(_error_body(http, converted), status_code=status, headers=headers)
+    return JSONResponse(error_body(http, converted), status_code=status, headers=headers)
 
 
 def _convert_error(http: Request, error: Exception) -> ApiError:

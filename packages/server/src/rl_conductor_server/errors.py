@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionError
+from starlette.requests import HTTPConnection
 
 from rl_conductor.errors import ConductorError, ConfigError, LimitError, PolicyError, RunError, WorkflowError
 from rl_conductor.trace.checks import ENDS_RUN
@@ -105,6 +106,12 @@ def anthropic_error_body(error: ApiError) -> dict[str, Any]:
     if error.code == CONTEXT_LENGTH:  # by these words, clients know that they have to shorten the conversation
         message = f"prompt is too long: {message}"
     return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def error_body(http: HTTPConnection, error: ApiError) -> dict[str, Any]:
+    """Formats an error as the API does that the client uses."""
+    is_anthropic = "anthropic-version" in http.headers or http.url.path.startswith("/v1/messages")
+    return anthropic_error_body(error) if is_anthropic else openai_error_body(error)
 
 
 def to_api_error(error: Exception) -> ApiError:

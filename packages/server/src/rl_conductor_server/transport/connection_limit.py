@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_conductor_server.errors import DEFAULT_RETRY_AFTER, ApiError, openai_error_body
+from rl_conductor_server.errors import DEFAULT_RETRY_AFTER, ApiError, error_body
 from rl_conductor_server.logs import QUIET_PATHS
 from rl_conductor_server.transport.body_budget import KEY_SHARE
 
@@ -78,7 +78,7 @@ class RequestLimit:
         share = 1.0 if scope["path"] in QUIET_PATHS else REQUEST_SHARE
         if self._running >= share * self._max_connections:
             self._warning.log("%d requests are in progress; further ones are rejected", self._running)
-            return await _busy_response()(scope, receive, send)
+            return await _busy_response(HTTPConnection(scope))(scope, receive, send)
         self._running += 1
         with ExitStack() as counted:
             scope[COUNT_FOR_KEY] = partial(self._count_for_key, counted)
@@ -130,7 +130,7 @@ class _RareWarning:
             log.warning(message, *values)
 
 
-def _busy_response() -> JSONResponse:
+def _busy_response(http: HTTPConnection) -> JSONResponse:
     message = "this server has too many requests in progress; try again later"
     error = ApiError(message, status=503, code="busy", retry_after=DEFAULT_RETRY_AFTER)
-    return JSONResponse(openai_error_body(error), error.status, error.headers | {"connection": "close"})
+    return JSONResponse(error_body(http, error), error.status, error.headers | {"connection": "close"})

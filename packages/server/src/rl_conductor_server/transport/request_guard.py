@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_conductor_server.errors import ApiError, openai_error_body
+from rl_conductor_server.errors import ApiError, error_body
 from rl_conductor_server.transport.cors import is_api
 
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
@@ -36,7 +37,7 @@ class RequestGuard:
         error = _find_error(headers, scope["method"], is_open=is_open, origins=origins)
         if error is not None:
             close = {"connection": "close"} if error.code == AMBIGUOUS else {}
-            response = JSONResponse(openai_error_body(error), error.status, error.headers | close)
+            response = JSONResponse(error_body(HTTPConnection(scope), error), error.status, error.headers | close)
             return await response(scope, receive, send)
         return await (self._local if is_open else self._app)(scope, receive, send)
 
