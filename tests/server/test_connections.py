@@ -61,6 +61,7 @@ async def test_a_connection_with_a_request_in_progress_is_not_closed_for_a_new_o
 async def test_probes_are_answered_while_requests_take_their_part_of_the_connections(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "rl_conductor_server.access")
     a = Gated("late", forever)
     at = await serve({"a": a}, intake={"connections": 8})
     asking = [asyncio.create_task(post(at)) for _ in range(6)]
@@ -73,7 +74,10 @@ async def test_probes_are_answered_while_requests_take_their_part_of_the_connect
     assert (raised.value.status_code, raised.value.type) == (503, "overloaded_error")
     async with httpx.AsyncClient(base_url=at.url) as probe:
         assert [(await probe.get(path)).status_code for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
-    assert 'conductor_requests_total{path="other",status="503"} 2.0' in (await at.http.get("/metrics")).text
+    metrics = (await at.http.get("/metrics")).text
+    for path in ("chat/completions", "messages"):
+        assert f'conductor_requests_total{{path="/v1/{path}",status="503"}} 1.0' in metrics
+    assert next(line for line in caplog.records if getattr(line, "status", None) == 503).__dict__["cause"] == "busy"
     assert "6 requests are in progress; further ones are rejected" in caplog.text
     for task in asking:
         task.cancel()

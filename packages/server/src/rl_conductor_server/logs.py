@@ -15,6 +15,7 @@ from urllib.parse import quote
 from pythonjsonlogger.json import JsonFormatter
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import HTTPConnection
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_conductor.models.redaction import REDACTED
@@ -153,14 +154,20 @@ class AccessLog:
 
 def _log_request(scope: Scope, fields: dict[str, Any], seconds: float) -> None:
     metrics: Metrics = scope["app"].state.service.metrics
-    route = getattr(scope.get("route"), "path", "other")  # a template, so that the number of labels is bounded
-    metrics.count_request(route, fields["status"], seconds)
+    metrics.count_request(_route_path(scope), fields["status"], seconds)
     method, path, status = scope["method"], quote(scope["path"], safe=PATH_CHARS), fields["status"]
     if path in QUIET_PATHS and status < 400:
         return
     client = scope.get("client")
     details = {"method": method, "path": path, "seconds": round(seconds, 4), "client": client[0] if client else None}
     access_log.info("%s %s", method, path, extra=fields | details)
+
+
+def _route_path(scope: Scope) -> str:
+    """Returns the template of a request's path, so that the number of labels is bounded."""
+    if (route := scope.get("route")) is None:  # it was rejected before the router looked for one
+        route = next((each for each in scope["app"].routes if each.matches(scope)[0] is Match.FULL), None)
+    return getattr(route, "path", "other")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor_server.errors import DEFAULT_RETRY_AFTER, ApiError, error_body
-from rl_conductor_server.logs import QUIET_PATHS
+from rl_conductor_server.logs import QUIET_PATHS, add_log_fields
 from rl_conductor_server.transport.body_budget import KEY_SHARE
 
 log = logging.getLogger("rl_conductor_server")
@@ -133,4 +133,5 @@ class _RareWarning:
 def _busy_response(http: HTTPConnection) -> JSONResponse:
     message = "this server has too many requests in progress; try again later"
     error = ApiError(message, status=503, code="busy", retry_after=DEFAULT_RETRY_AFTER)
+    add_log_fields(http, cause=error.code)
     return JSONResponse(error_body(http, error), error.status, error.headers | {"connection": "close"})

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor_server.errors import ApiError, error_body
+from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.transport.cors import is_api
 
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]
@@ -36,8 +37,10 @@ class RequestGuard:
         origins = self._origins if is_api(scope) else ()
         error = _find_error(headers, scope["method"], is_open=is_open, origins=origins)
         if error is not None:
+            http = HTTPConnection(scope)
+            add_log_fields(http, cause=error.code)
             close = {"connection": "close"} if error.code == AMBIGUOUS else {}
-            response = JSONResponse(error_body(HTTPConnection(scope), error), error.status, error.headers | close)
+            response = JSONResponse(error_body(http, error), error.status, error.headers | close)
             return await response(scope, receive, send)
         return await (self._local if is_open else self._app)(scope, receive, send)
 
