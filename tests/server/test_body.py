@@ -150,6 +150,29 @@ async def test_headers_that_are_too_large_are_rejected(serve: Serve) -> None:
     assert b"400" in await say(at, "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + "x" * 100_000)
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        f"GET /healthz HTTP/1.1\r\nx: {'x' * 4_090}\r\n",
+        "GET /healthz HTTP/1.1\r\n" + "x: \r\n" * 1_000,
+        f"GET /{'x' * 4_100} HTTP/1.1\r\n",
+    ],
+    ids=["one", "many", "path"],
+)
+async def test_headers_that_are_too_large_are_rejected_when_they_arrive_at_once_with_their_end(
+    serve: Serve, start: str
+) -> None:
+    at = await serve(intake=QUICK)
+    reply = await say(at, f"{start}host: localhost\r\ncontent-length: 2\r\n\r\n" + "{}")
+    assert reply.count(b"HTTP/1.1 ") == reply.count(b"The headers are larger than 4,096 bytes.") == 1
+
+
+async def test_headers_as_large_as_allowed_are_accepted_when_they_arrive_at_once(serve: Serve) -> None:
+    at = await serve(intake=QUICK)
+    head = f"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: {'x' * 4_000}\r\n\r\n"
+    assert b"HTTP/1.1 200" in await say(at, head)
+
+
 async def test_headers_that_grow_too_large_after_a_complete_request_are_rejected(serve: Serve) -> None:
     at = await serve(intake=QUICK)
     async with connection(at) as (reader, writer):

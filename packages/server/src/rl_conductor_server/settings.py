@@ -226,7 +226,7 @@ class IntakeEntry(_Entry):
     Beyond it, idle connections are closed. Three quarters of them may have a request in progress; if there are several
     keys, each may have two thirds of these."""
     header_bytes: int = Field(default=64 * 2**10, ge=1024)
-    """Maximum size of what is not body of an incomplete request: headers, trailers, and the framing of chunks."""
+    """Maximum size of the headers of a request; until it is complete, with its trailers and the framing of chunks."""
     client_seconds: float = Field(default=30.0, gt=0)
     """Timeout of a client, for sending its headers, for sending its body, and for reading each part of the response."""
     strict: bool = False

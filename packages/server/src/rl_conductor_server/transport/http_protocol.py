@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
+from httptools import HttpParserError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from rl_conductor_server.transport.connection_limit import ConnectionLimit
@@ -54,7 +55,7 @@ class LimitingProtocol(HttpToolsProtocol):
             if self._part == "body" and self.cycle.response_started:
                 self.transport.close()
             else:
-                self.send_400_response(f"The headers are larger than {self.header_bytes:,} bytes.")
+                self.send_400_response(self._size_fault)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -68,6 +69,10 @@ class LimitingProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        """Starts the request, unless its headers are reason to reject it."""
+        if (reason := self._find_fault()) is not None:
+            self.send_400_response(reason)
+            raise HttpParserError(reason)  # makes the parser stop
         super().on_headers_complete()
         self._part = "body"
         self._stop_timer()
@@ -80,6 +85,21 @@ class LimitingProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._part, self._received_bytes, self._body_bytes = None, 0, 0
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():  # otherwise the request was rejected already
+            super().send_400_response(msg)
+
+    def _find_fault(self) -> str | None:
+        """Says what is wrong with the headers: they may be too large and have arrived together with the body."""
+        separators = len(": ") + len("\r\n")
+        if len(self.url) + sum(len(name) + len(value) + separators for name, value in self.headers) > self.header_bytes:
+            return self._size_fault
+        return None
+
+    @property
+    def _size_fault(self) -> str:
+        return f"The headers are larger than {self.header_bytes:,} bytes."
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
