@@ -190,6 +190,26 @@ async def test_headers_that_grow_too_large_after_a_complete_request_are_rejected
         assert b"The headers are larger than 4,096 bytes." in await asyncio.wait_for(reply, SOON)
 
 
+@pytest.mark.parametrize(
+    "length", ["content-length: 2\r\n\r\n{}", "transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
+)
+async def test_a_body_after_the_header_upgrade_is_rejected_instead_of_lost(serve: Serve, length: str) -> None:
+    at = await serve(intake=QUICK)
+    upgrade = "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{upgrade}"
+    reply = await say(at, head + length)
+    assert reply.startswith(b"HTTP/1.1 400")
+    assert reply.endswith(
+        b"\r\n\r\nSend requests with a body without the header 'upgrade': this server speaks HTTP/1.1."
+    )
+
+
+async def test_a_request_without_a_body_is_answered_whatever_it_would_upgrade_to(serve: Serve) -> None:
+    at = await serve(intake=QUICK)
+    upgrade = {"connection": "upgrade, http2-settings", "upgrade": "h2c", "http2-settings": "AAMAAABkAAQAAP__"}
+    assert (await at.http.get("/healthz", headers=upgrade)).status_code == 200
+
+
 async def test_trailers_neither_become_headers_nor_grow_without_end(serve: Serve) -> None:
     at = await serve(intake=QUICK | {"client_seconds": 5.0})
     body = json.dumps(BODY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Literal
 
 from httptools import HttpParserError
@@ -95,6 +96,8 @@ class LimitingProtocol(HttpToolsProtocol):
         separators = len(": ") + len("\r\n")
         if len(self.url) + sum(len(name) + len(value) + separators for name, value in self.headers) > self.header_bytes:
             return self._size_fault
+        if self.parser.should_upgrade() and _has_body(dict(self.headers)):  # the parser would not read the body
+            return "Send requests with a body without the header 'upgrade': this server speaks HTTP/1.1."
         return None
 
     @property
@@ -169,3 +172,7 @@ class LimitingProtocol(HttpToolsProtocol):
             self._start_timer(remaining)
         else:
             self.transport.close()
+
+
+def _has_body(headers: Mapping[bytes, bytes]) -> bool:
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
