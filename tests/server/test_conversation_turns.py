@@ -125,6 +125,22 @@ async def test_a_repeated_request_is_the_same_turn(serve: Serve) -> None:
         await client.responses.create(**{**request, "conversation": (await client.conversations.create()).id})
 
 
+async def test_a_repeated_request_leaves_deleted_items_deleted_and_unlocks_the_conversation(
+    serve: Serve, url: str
+) -> None:
+    client = (await serve({"a": ["one", "two", "three"]}, store={"url": url})).openai()
+    made = await client.conversations.create()
+    request = {**says("first"), "conversation": made.id, "extra_headers": AGAIN}
+    await client.responses.create(**request)
+    items: list[Any] = [item async for item in client.conversations.items.list(made.id)]
+    for item in items:
+        await client.conversations.items.delete(item.id, conversation_id=made.id)
+    await client.responses.create(**says("second"), conversation=made.id)
+    assert (await client.responses.create(**request)).output_text == "one"
+    await client.responses.create(**says("third"), conversation=made.id)
+    assert await texts(client, made.id) == ["second", "two", "third", "three"]
+
+
 async def test_a_request_that_is_not_stored_locks_nothing(serve: Serve) -> None:
     opened, wait = gate()
     a = Gated(["one", "two"], wait)

@@ -10,6 +10,7 @@ from sqlalchemy import event
 
 from core.runs import SOON, Gated
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Message, ToolCall
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import Store
@@ -313,6 +314,26 @@ async def test_a_request_whose_response_was_deleted_is_answered_again(serve: Ser
     assert (await client.responses.create(**request)).output_text == "two"
     assert (await client.responses.create(**request)).output_text == "two"
     assert (await client.responses.retrieve(made.id)).output_text == "two"
+
+
+async def test_a_response_that_is_deleted_while_a_retry_reads_its_answer_stays_deleted(
+    serve: Serve, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = await serve(store={"url": url})
+    client, store = at.openai(), at.service.store
+    request: dict[str, Any] = {"model": MODEL, "input": "a secret", "extra_headers": {"Idempotency-Key": "once"}}
+    made = await client.responses.create(**request)
+    read = store.get_trace
+
+    async def read_and_delete(run: str, *, key: str) -> Trace | None:
+        trace = await read(run, key=key)
+        await client.responses.delete(made.id)
+        return trace
+
+    monkeypatch.setattr(store, "get_trace", read_and_delete)
+    assert (await client.responses.create(**request)).id == made.id
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.input_items.list(made.id)
 
 
 async def test_the_tokens_of_a_request_are_counted_with_the_turns_before_it(serve: Serve) -> None:

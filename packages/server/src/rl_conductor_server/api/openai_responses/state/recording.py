@@ -12,7 +12,7 @@ from rl_conductor_server.api.openai_responses.schema import StoredParameters
 from rl_conductor_server.api.openai_responses.state.history import end_turn
 from rl_conductor_server.api.openai_responses.state.stream_log import StreamLog
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.parsed_request import ParsedRequest
+from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.store import Store, StoredResponse, StoredTurn
 
@@ -23,11 +23,22 @@ NOT_STORED = "(not stored, as the request was rejected)"
 def record(parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
     """Stores the request, and the answer as soon as there is one, unless the request has `store: false`.
 
-    If guardrails check the input, both are stored with the answer, and not if a guardrail changed the request.
+    If guardrails check the input, both are stored with the answer, and not if a guardrail changed the request. Of a
+    replayed run, both are stored already, and what was deleted since then stays deleted.
     """
     state = parsed.state
     if state is None or not parsed.keep:
         return
+    if not run.is_replayed:
+        _record_new(parsed, state, run, store, key=key, is_checked=is_checked)
+    if state.turn is not None:
+        run.task.add_done_callback(lambda _: end_turn(parsed, store))
+    run.confirm = store.write_queue.flush  # whoever sees the end may continue at another server
+
+
+def _record_new(
+    parsed: ParsedRequest, state: ResponseState, run: RunHandle, store: Store, *, key: str, is_checked: bool
+) -> None:
     response = StoredResponse(
         run=run.id, key=key, created=run.created, parameters=state.parameters, background=state.background
     )
@@ -35,12 +46,9 @@ def record(parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_
     if not is_checked:
         store.responses.add(response, turn)
     log = None
-    if (parsed.stream or state.background) and not (run.is_replayed or run.is_observed):
+    if (parsed.stream or state.background) and not run.is_observed:
         log = StreamLog(run, store, has_progress=parsed.extension.progress == "chunks", is_deferred=is_checked)
     run.task.add_done_callback(_AnswerRecorder(parsed, response, turn, store, log, is_checked).on_end)
-    if state.turn is not None:
-        run.task.add_done_callback(lambda _: end_turn(parsed, store))
-    run.confirm = store.write_queue.flush  # whoever sees the end may continue at another server
 
 
 @dataclass(frozen=True)
