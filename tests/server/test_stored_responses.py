@@ -12,6 +12,7 @@ from core.runs import SOON, Gated
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Message, ToolCall
+from rl_conductor_server.api.openai_responses.ids import run_of_response
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import Store
 from server.chat_requests import gate
@@ -109,7 +110,7 @@ async def test_a_deleted_response_is_gone_with_the_content_of_its_run(serve: Ser
     await client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError, match=r"Response with id 'resp_.*' not found"):
         await client.responses.retrieve(first.id)
-    run = f"run-{first.id.removeprefix('resp_')}"
+    run = run_of_response(first.id)
     row = await at.service.store.get_run(run)
     assert row is not None
     assert (row.question, row.answer, await at.service.store.get_trace(run)) == ("", None, None)
@@ -304,6 +305,44 @@ async def test_a_response_in_the_background_is_rejected_while_the_server_has_no_
     async with asyncio.timeout(SOON):
         while (await client.responses.retrieve(first.id)).status != "completed":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_the_question_of_a_request_that_found_no_room_is_not_stored_until_it_is_repeated(
+    serve: Serve, url: str
+) -> None:
+    opened, wait = gate()
+    a = Gated("done", wait)
+    at = await serve({"a": a}, intake={"running": 1, "waiting": 0}, store={"url": url})
+    client, store = at.openai(), at.service.store
+    first = asyncio.create_task(client.responses.create(model=MODEL, input="first"))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    request: dict[str, Any] = {"model": MODEL, "input": "a secret", "extra_headers": {"Idempotency-Key": "once"}}
+    for more in ({}, {"background": True, "extra_headers": {}}):
+        with pytest.raises(openai.RateLimitError, match="1 runs are in progress"):
+            await client.responses.create(**request | more)
+    rejected = [row for row in await store.list_runs() if row.status == "cancelled"]
+    assert [row.question for row in rejected] == ["", ""]
+    opened.set()
+    await first
+    made = await client.responses.create(**request)
+    row = await store.get_run(run_of_response(made.id))
+    assert row is not None
+    assert (row.id in {each.id for each in rejected}, row.question) == (True, "a secret")
+
+
+async def test_a_response_whose_run_the_budget_of_its_key_stops_can_be_deleted(serve: Serve, url: str) -> None:
+    at = await serve(keys={"red": KEYS["red"] | {"tokens": 5}}, store={"url": url})
+    client, store = at.openai("key-of-red"), at.service.store
+    with pytest.raises(openai.RateLimitError, match="5 tokens are left of this key's budget") as caught:
+        await client.responses.create(model=MODEL, input="a secret")
+    run = caught.value.response.headers["x-conductor-run"]
+    made = await client.responses.retrieve(run.replace("run-", "resp_"))
+    assert made.status == "failed"
+    assert [item.type async for item in client.responses.input_items.list(made.id)] == ["message"]
+    await client.responses.delete(made.id)
+    row = await store.get_run(run)
+    assert row is not None
+    assert (row.question, await store.get_trace(run)) == ("", None)
 
 
 async def test_a_request_whose_response_was_deleted_is_answered_again(serve: Serve) -> None:

@@ -253,8 +253,8 @@ class Store:
         self.write_queue.add(FinishRun(run, trace, status, charged, store_content))
 
     def abandon_run(self, run: str) -> None:
-        """Cancels a run that never began; if it has an idempotency key, any process may claim it."""
-        values = {"by_id": run, "by_owner": self.owner, "status": "cancelled"}
+        """Cancels a run that never began, without its question; any process may claim it by its idempotency key."""
+        values = {"by_id": run, "by_owner": self.owner, "status": "cancelled", "question": ""}
         self.write_queue.add(lambda connection: connection.execute(self._statements.update_run, values))
 
     # ------------------------------------------------------------------------------------- reading runs

@@ -23,7 +23,7 @@ from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
 from rl_conductor_server.store.runs.audit_records import RecordFactory, append_records
 from rl_conductor_server.store.runs.queries import select_steps
-from rl_conductor_server.store.runs.run_writer import charge_values, user_rows, worker_usage_rows
+from rl_conductor_server.store.runs.run_writer import charge_values, excerpt, user_rows, worker_usage_rows
 from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import CHARGE_COLUMNS, PLAN_POSITION, RESERVED_COLUMNS, USAGE_COLUMNS, runs
 from rl_conductor_server.store.usage.daily_usage import reopen_days
@@ -73,17 +73,20 @@ class RunLeases:
             return claim.model_copy(update={"outcome": "done"})
         if row.status == "running" and not row.is_expired:
             return claim
-        progress = {"rounds": self._take_over(connection, row), "charged": _charged_at_end(row)}
+        progress = {"rounds": self._take_over(connection, run, row), "charged": _charged_at_end(row)}
         return claim.model_copy(update={"outcome": "resumed"} | progress)
 
-    def _take_over(self, connection: Connection, row: Row[Any]) -> tuple[Round, ...]:
-        """Makes a run that failed, or whose process is gone, this process's, and returns its rounds."""
+    def _take_over(self, connection: Connection, run: NewRun, row: Row[Any]) -> tuple[Round, ...]:
+        """Makes a run that failed, or whose process is gone, this process's, and returns its rounds.
+
+        Its question is stored again, because it may have been deleted.
+        """
         trace = connection.execute(select(runs.c.trace).where(runs.c.id == row.id)).scalar_one()
         if row.status == "running" and (row.reserved_usd or row.reserved_tokens):
             self._end_runs(connection, [row])  # the record shows that calls in flight were charged
         values: dict[str, Any] = {"owner": self.owner, "heartbeat": self.statements.now, "status": "running"}
-        cleared = dict.fromkeys(END_COLUMNS)
-        connection.execute(update(runs).where(runs.c.id == row.id).values(values | cleared))
+        values |= dict.fromkeys(END_COLUMNS) | {"question": excerpt(run.question)}
+        connection.execute(update(runs).where(runs.c.id == row.id).values(values))
         add_sizes(connection, [Growth(row.key, row.created, -size_of(trace))])
         return self._restore_rounds(connection, row.id, trace)
 

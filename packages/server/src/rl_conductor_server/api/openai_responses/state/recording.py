@@ -48,7 +48,7 @@ def _record_new(
     log = None
     if (parsed.stream or state.background) and not run.is_observed:
         log = StreamLog(run, store, has_progress=parsed.extension.progress == "chunks", is_deferred=is_checked)
-    run.task.add_done_callback(_AnswerRecorder(parsed, response, turn, store, log, is_checked).on_end)
+    run.task.add_done_callback(_AnswerRecorder(parsed, run, response, turn, store, log, is_checked).on_end)
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class _AnswerRecorder:
     """Stores the answer to one request."""
 
     parsed: ParsedRequest
+    run: RunHandle
     response: StoredResponse
     turn: StoredTurn
     store: Store
@@ -65,14 +66,15 @@ class _AnswerRecorder:
     def on_end(self, task: asyncio.Task[Trace]) -> None:
         """Stores the answer, if there is one, after the end of the run.
 
-        Of a rejected request, which cost nothing, only `NOT_STORED` remains, or nothing if the client has no id of it.
+        Of a request that was rejected before its run began, only `NOT_STORED` remains, or nothing if the client has no
+        id of it. A run that failed later is stored, and the response is what its client deletes it by.
         """
         if task.cancelled():
             return
         error = task.exception()
         if error is None:
             self._store_answer(task.result())
-        elif isinstance(error, ApiError) and not self.is_checked:
+        elif isinstance(error, ApiError) and not self.is_checked and not self.run.events_so_far:
             self._discard()
 
     def _discard(self) -> None:
