@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ from sqlalchemy import event
 from core.runs import SOON, Gated
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import Message, ToolCall
+from rl_conductor.types import Message, Price, ToolCall
 from rl_conductor_server.api.openai_responses.ids import run_of_response
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import Store
 from server.chat_requests import gate
-from server.conftest import ONE_STEP, At, Serve, until
+from server.conftest import ONE_STEP, Serve, until
 
 MODEL = "conductor-mini"
 KEYS = {"red": {"sha256": hash_key("key-of-red")}, "blue": {"sha256": hash_key("key-of-blue")}}
@@ -170,9 +171,8 @@ async def test_a_conversation_has_the_limits_of_a_request(serve: Serve) -> None:
 # ---------------------------------------------------------------------------------------- background
 
 
-async def ended(at: At, response: str) -> Any:
+async def ended(client: openai.AsyncOpenAI, response: str) -> Any:
     """The response once it is no longer in progress."""
-    client = at.openai()
     async with asyncio.timeout(SOON):
         while (reply := await client.responses.retrieve(response)).status == "in_progress":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -193,7 +193,7 @@ async def test_a_response_in_the_background_is_retrieved_when_it_has_ended(serve
     with pytest.raises(openai.BadRequestError, match="cancel it before you delete it"):
         await client.responses.delete(made.id)
     opened.set()
-    reply = await ended(at, made.id)
+    reply = await ended(at.openai(), made.id)
     assert (reply.status, reply.output_text) == ("completed", "from a")
     assert reply.usage.total_tokens
 
@@ -225,7 +225,7 @@ async def test_a_queued_response_in_the_background_is_known_and_can_be_cancelled
     assert (await client.responses.retrieve(queued.id)).status == "in_progress"
     assert (await client.responses.cancel(queued.id)).status == "cancelled"
     opened.set()
-    assert (await ended(at, first.id)).status == "completed"
+    assert (await ended(at.openai(), first.id)).status == "completed"
     assert len(a.requests) == 1
 
 
@@ -251,7 +251,7 @@ async def test_a_stream_in_the_background_goes_on_without_its_client(serve: Serv
     await asyncio.wait_for(a.asked.wait(), SOON)
     await stream.close()
     opened.set()
-    assert (await ended(at, event.response.id)).output_text == "from a"
+    assert (await ended(at.openai(), event.response.id)).output_text == "from a"
 
 
 async def test_a_response_in_the_background_fails_when_its_server_stops(serve: Serve) -> None:
@@ -343,6 +343,23 @@ async def test_a_response_whose_run_the_budget_of_its_key_stops_can_be_deleted(s
     row = await store.get_run(run)
     assert row is not None
     assert (row.question, await store.get_trace(run)) == ("", None)
+
+
+async def test_a_refusal_by_the_budget_of_a_key_has_the_same_code_when_polled(serve: Serve, url: str) -> None:
+    price = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
+    pool, planner = {"a": ScriptedModel("said", price=price)}, ScriptedModel(ONE_STEP, price=price)
+    at = await serve(pool, planner, keys={"red": KEYS["red"] | {"usd": "0.01"}}, store={"url": url})
+    client = at.openai("key-of-red")
+    body = {"model": MODEL, "input": "Say it.", "background": True}
+    for says in (r"$0.00 is left of this key's budget", "is used up"):  # for the worker, and for the next run
+        reply = await at.http.post("/v1/responses", json=body, headers={"authorization": "Bearer key-of-red"})
+        made = reply.headers["x-conductor-run"].replace("run-", "resp_")
+        polled = await ended(client, made)
+        assert (polled.status, polled.error.code) == ("failed", "insufficient_quota")
+        assert says in polled.error.message
+        *_, last = [event async for event in await client.responses.retrieve(made, stream=True)]
+        assert last.type == "response.failed"
+        assert last.response.error == polled.error
 
 
 async def test_a_request_whose_response_was_deleted_is_answered_again(serve: Serve) -> None:

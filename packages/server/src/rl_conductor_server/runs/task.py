@@ -13,6 +13,7 @@ from rl_conductor.errors import ConductorError, RefusedError, RunError
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
+from rl_conductor_server.errors import ApiError
 from rl_conductor_server.logs import leave_out_reasons
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.admission import Admission
@@ -40,6 +41,8 @@ class RunTask:
     metrics: Metrics
     on_answer: Callable[[AdmittedRequest, Trace], None]
     trace: Trace | None = None
+    rejection: ApiError | None = None
+    """Why there is no answer, if the trace does not show it, as when the key's budget refused a call."""
     run_budget: RunBudget = field(default_factory=RunBudget)
     """Counts the charges of the run, also if the key has no budget."""
     usage: dict[tuple[int, int], Usage] = field(default_factory=dict)
@@ -59,7 +62,8 @@ class RunTask:
             async with admission.slot(self.request.key.name):
                 try:
                     trace = await self._run()
-                except ConductorError:
+                except ConductorError as error:
+                    self.rejection = error if isinstance(error, ApiError) else None
                     await self._end()
                     raise
                 await self._end()
@@ -169,14 +173,23 @@ class RunTask:
         if not self.must_store_end:
             return
         self.must_store_end = False
+        error_code = None if self.rejection is None else self.rejection.code
         if self.trace is None:
-            self.store.abandon_run(self.handle.id)
+            error = None if self.rejection is None else str(self.rejection)
+            self.store.abandon_run(self.handle.id, error=error, error_code=error_code)
             return
         completion = self.trace.completion
         has_answer = completion is not None
         status: Status = "done" if has_answer else "cancelled" if self.trace.was_cancelled else "failed"
         keep = self.request.parsed.keep or self._can_be_requested_again
-        self.store.finish_run(self.handle.id, self.trace, status, charged=self.run_budget.spent, store_content=keep)
+        self.store.finish_run(
+            self.handle.id,
+            self.trace,
+            status,
+            charged=self.run_budget.spent,
+            store_content=keep,
+            error_code=error_code,
+        )
         self.metrics.count_run(self.request.metrics_label, self.trace)
         self._log_end(self.trace, status)
         if completion is not None and not (completion.finish_reason == "content_filter" and self.trace.refusal):

@@ -84,6 +84,8 @@ class RunRow(NewRun):
     seconds: float | None = None
     usage: Usage
     error: str | None = None
+    error_code: str | None = None
+    """The code of the error that its client got, if the trace does not show why the run ended."""
     answer: str | None = None
     """Excerpt of the answer."""
 

@@ -40,7 +40,7 @@ from rl_conductor_server.store.runs.cache import ResponseCache
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
-from rl_conductor_server.store.runs.queries import select_steps, select_usage, select_workers
+from rl_conductor_server.store.runs.queries import LISTED_COLUMNS, select_steps, select_usage, select_workers
 from rl_conductor_server.store.runs.retention import delete_old_runs, delete_some
 from rl_conductor_server.store.runs.run_writer import (
     BeginRun,
@@ -55,14 +55,7 @@ from rl_conductor_server.store.runs.run_writer import (
 from rl_conductor_server.store.runs.search import find_runs
 from rl_conductor_server.store.runs.sessions import list_sessions
 from rl_conductor_server.store.statements import Statements
-from rl_conductor_server.store.tables import (
-    CHARGE_COLUMNS,
-    PLAN_POSITION,
-    RESERVED_COLUMNS,
-    USAGE_COLUMNS,
-    pairs,
-    runs,
-)
+from rl_conductor_server.store.tables import PLAN_POSITION, USAGE_COLUMNS, pairs, runs
 from rl_conductor_server.store.usage.daily_usage import delete_days
 from rl_conductor_server.store.usage.spending import SpendingStore
 from rl_conductor_server.store.usage.stored_sizes import StoredSizes, count_octets
@@ -70,11 +63,6 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 from rl_conductor_server.threads import run_by_size
 
 ALL_RUNS = Search()
-LISTED_COLUMNS = [
-    column
-    for column in runs.columns
-    if column.name not in ("trace", "owner", "heartbeat", *CHARGE_COLUMNS, *RESERVED_COLUMNS)
-]
 
 
 class Store:
@@ -247,14 +235,22 @@ class Store:
         self.write_queue.add(SaveReservation(run, charged, reserved))
 
     def finish_run(
-        self, run: str, trace: Trace, status: Status, *, charged: Amount, store_content: bool = True
+        self,
+        run: str,
+        trace: Trace,
+        status: Status,
+        *,
+        charged: Amount,
+        store_content: bool = True,
+        error_code: str | None = None,
     ) -> None:
         """Stores the end of a run and its charges; with `store_content`, also its trace. Its steps are deleted."""
-        self.write_queue.add(FinishRun(run, trace, status, charged, store_content))
+        self.write_queue.add(FinishRun(run, trace, status, charged, store_content, error_code))
 
-    def abandon_run(self, run: str) -> None:
+    def abandon_run(self, run: str, *, error: str | None = None, error_code: str | None = None) -> None:
         """Cancels a run that never began, without its question; any process may claim it by its idempotency key."""
-        values = {"by_id": run, "by_owner": self.owner, "status": "cancelled", "question": ""}
+        ended = {"status": "cancelled", "question": "", "error": error, "error_code": error_code}
+        values = {"by_id": run, "by_owner": self.owner, **ended}
         self.write_queue.add(lambda connection: connection.execute(self._statements.update_run, values))
 
     # ------------------------------------------------------------------------------------- reading runs

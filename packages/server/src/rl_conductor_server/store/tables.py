@@ -44,6 +44,7 @@ runs = Table(
     Column("unpriced_calls", Integer, nullable=False),
     Column("labels", Text, nullable=False),
     Column("error", Text),
+    Column("error_code", String(64)),
     Column("question", Text, nullable=False, server_default=""),
     Column("answer", Text),
     Column("arm", String(16)),

@@ -31,7 +31,7 @@ from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, size
 
 END_BATCH_SIZE = 100
 """Maximum number of runs ended in one transaction, during which no other process can write."""
-END_COLUMNS = ("seconds", "error", "trace", "answer")
+END_COLUMNS = ("seconds", "error", "error_code", "trace", "answer")
 """Columns that are set only when a run has ended."""
 COLUMNS_BUT_TRACE = [column for column in runs.c if column is not runs.c.trace]
 """The trace may be long, and other writes wait while it is read."""

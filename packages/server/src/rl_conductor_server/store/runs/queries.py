@@ -29,6 +29,7 @@ from rl_conductor_server.store.models import Search
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
     DAY,
+    RESERVED_COLUMNS,
     USAGE_COLUMNS,
     deleted_usage,
     feedback,
@@ -38,6 +39,12 @@ from rl_conductor_server.store.tables import (
     worker_usage,
 )
 
+LISTED_COLUMNS = [
+    column
+    for column in runs.columns
+    if column.name not in ("trace", "owner", "heartbeat", *CHARGE_COLUMNS, *RESERVED_COLUMNS)
+]
+"""Columns of `RunRow`."""
 SPLIT = 1_000_000
 """`exact_sum` adds up the quotients and the remainders of a division by this."""
 

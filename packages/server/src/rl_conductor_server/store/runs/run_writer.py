@@ -70,6 +70,7 @@ class FinishRun:
     status: Status
     charged: Amount
     store_content: bool
+    error_code: str | None
 
 
 RunWrite: TypeAlias = BeginRun | SaveReservation | SaveProgress | FinishRun
@@ -232,6 +233,7 @@ def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
         "status": write.status,
         "seconds": write.trace.seconds,
         "error": error if error is None or write.store_content or write.status == "cancelled" else REDACTED_ERROR,
+        "error_code": write.error_code,
         "trace": trace if write.store_content else None,
         "answer": excerpt(write.trace.text) if write.store_content else None,
         **usage_values(write.trace.usage, write.charged),

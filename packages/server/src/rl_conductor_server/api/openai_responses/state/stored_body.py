@@ -31,7 +31,9 @@ def response_body(stored: StoredResponse, row: RunRow, trace: Trace | None) -> d
 
 
 def _failure(row: RunRow, trace: Trace | None) -> ApiError:
-    """Returns why a run has no answer."""
+    """Returns why a run has no answer, as its client was told."""
+    if row.error_code is not None:
+        return ApiError(row.error or "the run failed", status=500, code=row.error_code)
     if trace is not None and row.status == "failed" and not row.lost_its_server:
         return to_api_error(run_error(trace))
     error = SERVER_GONE if row.lost_its_server else STOPPED if row.status == "cancelled" else row.error

@@ -94,6 +94,7 @@ def _create_runs() -> None:
         sa.Column("unpriced_calls", sa.Integer, nullable=False),
         sa.Column("labels", sa.Text, nullable=False),
         sa.Column("error", sa.Text),
+        sa.Column("error_code", sa.String(64)),
         sa.Column("question", sa.Text, nullable=False, server_default=""),
         sa.Column("answer", sa.Text),
         sa.Column("arm", sa.String(16)),
