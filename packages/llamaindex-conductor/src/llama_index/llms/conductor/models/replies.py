@@ -10,7 +10,6 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ContentB
 from llama_index.core.callbacks.schema import EventPayload
 from llama_index.core.callbacks.token_counting import get_llm_token_counts
 from llama_index.core.utilities.token_counting import TokenCounter
-from pydantic_core import to_jsonable_python
 
 from rl_conductor import Usage
 
@@ -88,24 +87,25 @@ def _raw_replies(response: ChatResponse) -> tuple[object, object]:
     return response.raw, _get(response.raw, "response")
 
 
-def _reported_counts(response: ChatResponse) -> Iterator[Mapping[str, Any]]:
+def _reported_counts(response: ChatResponse) -> Iterator[object]:
+    """Returns where the vendors report counts: mappings, or objects of their SDKs, which can't always be dumped."""
     for source in (*_raw_replies(response), response.additional_kwargs):
-        for reported in (_get(source, "usage"), _get(source, "usage_metadata")):
-            counts = to_jsonable_python(reported, fallback=str)
-            if isinstance(counts, Mapping):
-                yield counts
+        yield _get(source, "usage")
+        yield _get(source, "usage_metadata")
     yield response.additional_kwargs
 
 
-def _has_counts(counts: Mapping[str, Any]) -> bool:
+def _has_counts(counts: object) -> bool:
     return bool(_count(counts, INPUT) or _count(counts, OUTPUT))
 
 
-def _usage_of(counts: Mapping[str, Any]) -> Usage:
+def _usage_of(counts: object) -> Usage:
     cache_reads, cache_writes = _count(counts, CACHE_READS), _count(counts, CACHE_WRITES)
     thoughts = _count(counts, THOUGHTS)
     # Gateways in OpenAI's form repeat their vendor's counts, but their own sum contains them.
-    beside_input = 0 if "prompt_tokens" in counts else cache_reads + cache_writes + _count(counts, TOOL_INPUT)
+    beside_input = 0
+    if _get(counts, "prompt_tokens") is None:
+        beside_input = cache_reads + cache_writes + _count(counts, TOOL_INPUT)
     input_tokens, output_tokens = _count(counts, INPUT) + beside_input, _count(counts, OUTPUT) + thoughts
     cached_tokens = min(_count(counts, CACHED) or cache_reads, input_tokens)
     return Usage(
@@ -117,7 +117,7 @@ def _usage_of(counts: Mapping[str, Any]) -> Usage:
     )
 
 
-def _count(counts: Mapping[str, Any], paths: Sequence[str]) -> int:
+def _count(counts: object, paths: Sequence[str]) -> int:
     """Returns the first of these counts that is reported, or 0."""
     for path in paths:
         value: Any = counts
