@@ -105,7 +105,7 @@ class Reservation:
             self.used = Amount(usd, usage.total_tokens, 1)
 
     def charge_besides(self, usage: Usage) -> None:
-        """Charges what a call used besides the runs inside of it, whose calls count instead of the released one."""
+        """Charges the usage of a call besides the runs inside of it; their calls count instead of the released one."""
         budget: Budget | None = self.budget
         while budget is not None:
             budget.charge(Amount(usage.cost, usage.total_tokens))
@@ -123,7 +123,7 @@ class Budget:
     """
 
     owner: ClassVar[str | None] = None
-    """Whose budget it is, for `LimitError.owner`; `None` for a run's."""
+    """The owner of the budget, for `LimitError.owner`; `None` for a run's."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ class Budget:
         )
 
     def describe_unpriced(self, model: str) -> str:
-        """Words the refusal of a call to `model`, whose price is unknown although dollars are limited."""
+        """Words the refusal of a call to `model`, which has no known price although dollars are limited."""
         return (
             f"the price of {model} is unknown, so limits.usd can't be enforced; write its price in dollars per million "
             'tokens in its entry, {"model": ..., "price": {"input": 2.5, "output": 10}}, or pass '

@@ -75,7 +75,7 @@ def _plan_request(run: Run, start: RoundStart) -> PlanRequest:
 
 
 def _with_fallback(run: Run, start: RoundStart, plan: PlanRecord) -> PlanRecord:
-    """Adds what preceded planning, and the fallback workflow if the planner wrote no plan for the first round."""
+    """Adds the routing before planning, and the fallback workflow if the planner wrote no plan for the first round."""
     plan = plan.model_copy(update={"routing": start.plan.routing, "planning_reason": start.plan.planning_reason})
     if plan.source != "fallback":
         return plan

@@ -1,4 +1,4 @@
-"""Decides what a round starts with, without a change to the run: above all, where its plan comes from.
+"""Decides the start of a round, without a change to the run: above all, where its plan comes from.
 
 In this order: the continuation of a worker's tool calls, the plan of an interrupted round, the caller's workflow, the
 only workflow that the policy allows, the router's single call, the learned workflow, and the planner.
@@ -45,7 +45,7 @@ class RoundStart(NamedTuple):
     results: tuple[StepResult, ...] = ()
     """The results of an interrupted round that are reused."""
     abandoned_calls: tuple[Call, ...] = ()
-    """The calls of an interrupted round whose results are not reused."""
+    """The calls of an interrupted round for the results that are not reused."""
     dropped: tuple[str, ...] = ()
     """Why parts of an interrupted run are not reused."""
 
@@ -53,7 +53,7 @@ class RoundStart(NamedTuple):
 def decide_start(
     run: Run, workflow: Workflow | None = None, interrupted: Round | None = None, dropped: Sequence[str] = ()
 ) -> RoundStart:
-    """Decides what the next round of a run starts with.
+    """Decides the plan and the inputs with which the next round of a run starts.
 
     Args:
         run: the run.

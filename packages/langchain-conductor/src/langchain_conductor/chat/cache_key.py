@@ -32,7 +32,7 @@ def cache_key(conductor: Conductor) -> tuple[str, ...]:
 
 
 def _current_key(model: Model) -> str:
-    """Returns what the current config changes in the answers of `model`; its code may read all of `configurable`."""
+    """Returns the part of the config that changes answers of `model`; its code may read all of `configurable`."""
     if isinstance(model, ChatModel):
         return model.cache_key
     if _is_of_provider(model):

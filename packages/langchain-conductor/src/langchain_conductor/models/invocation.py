@@ -19,7 +19,7 @@ GRAPH_PREFIXES = ("__", "checkpoint_")
 
 
 def callers_configurable() -> dict[str, Any]:
-    """Returns the `configurable` of the current config, without what only concerns the surrounding graph."""
+    """Returns the `configurable` of the current config, without the keys that only concern the surrounding graph."""
     values = ensure_config()["configurable"]
     return {name: value for name, value in values.items() if not name.startswith(GRAPH_PREFIXES)}
 

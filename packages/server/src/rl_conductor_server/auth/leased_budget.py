@@ -108,7 +108,7 @@ class LeasedBudget(Budget):
         needed: Decimal | int,
         remaining: Decimal | int,
     ) -> str:
-        """Says what is left, because the caller can't raise the limit."""
+        """States the remaining budget, because the caller can't raise the limit."""
         remaining = max(remaining, 0)
         if limit == "usd":
             return f"${remaining:f} is left of this key's budget, but the next call may cost up to ${needed:f}"

@@ -20,7 +20,7 @@ class ReadingLimit:
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
         self._reading: dict[asyncio.Timeout, None] = {}
-        """What ends the reading of each body, the oldest first."""
+        """The function that ends the reading of each body, the oldest first."""
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None, None]:

@@ -92,7 +92,7 @@ class LimitingProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def _find_fault(self) -> str | None:
-        """Says what is wrong with the headers: they may be too large and have arrived together with the body."""
+        """Describes the fault of the headers: they may be too large and have arrived together with the body."""
         separators = len(": ") + len("\r\n")
         if len(self.url) + sum(len(name) + len(value) + separators for name, value in self.headers) > self.header_bytes:
             return self._size_fault
