@@ -287,6 +287,16 @@ def test_a_closed_schema_is_strict_unless_the_call_says_otherwise(vendor: Vendor
     assert schema_of(vendor)["strict"] is True
 
 
+def test_a_pydantic_class_is_enforced_by_the_vendor_as_with_the_hosts_own_client(vendor: Vendor, worker: Any) -> None:
+    conductor(worker).with_structured_output(Place).invoke(QUESTION)
+    sent = schema_of(vendor)
+    openai_chat(vendor).with_structured_output(Place).invoke(QUESTION)
+    own = schema_of(vendor)
+    assert sent["strict"] is own["strict"] is True
+    assert sent["schema"]["required"] == own["schema"]["required"]
+    assert sent["schema"]["additionalProperties"] is own["schema"]["additionalProperties"] is False
+
+
 def test_the_schema_of_plans_is_strict(vendor: Vendor) -> None:
     ChatConductor({"a": openai_chat(vendor), "b": ScriptedModel("Hi.")}).invoke("hi")
     sent = vendor.requests[0].body["response_format"]["json_schema"]

@@ -32,7 +32,7 @@ class JsonFormat(Value):
     json_schema: dict[str, Any] | None = None
     """JSON schema; `None` allows any JSON object."""
     strict: bool | None = None
-    """Whether the vendor must enforce the schema exactly; by default if the schema allows it, as OpenAI defines it."""
+    """Whether the vendor must enforce the schema exactly; by default where it can, for which OpenAI gets it closed."""
 
     @property
     def is_strict(self) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -21,7 +21,7 @@ from langchain_conductor.messages import vendor_safe_name
 from langchain_conductor.models.chat_wrappers import find_chat_models
 from langchain_conductor.models.replies import core_completion, finish_reason, refusal_text
 from rl_conductor.errors import BadResponseError, ReplyFormatError
-from rl_conductor.integration import PLAN_FORMAT_NAME
+from rl_conductor.integration import PLAN_FORMAT_NAME, response_format_of
 from rl_conductor.types import JsonFormat, Price
 
 
@@ -29,12 +29,16 @@ def request_json(chat: BaseChatModel, response_format: JsonFormat) -> Runnable[A
     """Returns `chat` with the vendor's option for JSON, without LangChain's parser, so that its tokens are streamed."""
     options = _parameters(chat)
     if response_format.json_schema is None:
-        if "json_mode" not in str(options.get("method", "")):
+        if "json_mode" not in str(options["method"].annotation if "method" in options else ""):
             return chat  # the model has no such option; the conversation asks for JSON
         schema: dict[str, Any] = {"title": vendor_safe_name(response_format.name), "type": "object"}
         return _without_parser(chat.with_structured_output(schema, method="json_mode"))
-    schema = {**response_format.json_schema, "title": vendor_safe_name(response_format.name)}
-    arguments = {"strict": response_format.is_strict} if "strict" in options else {}
+    json_schema, strict = response_format.json_schema, response_format.is_strict
+    if "strict" in options and options["method"].default == "json_schema":
+        vendor_format = response_format_of(response_format)["json_schema"]
+        json_schema, strict = vendor_format["schema"], vendor_format["strict"]
+    schema = {**json_schema, "title": vendor_safe_name(response_format.name)}
+    arguments = {"strict": strict} if "strict" in options else {}
     return _without_parser(chat.with_structured_output(schema, **arguments))
 
 
@@ -125,9 +129,8 @@ def _raw_json(reply: AIMessage) -> str:
     return _dump(reply.tool_calls[0]["args"]) if reply.tool_calls else str(reply.text)
 
 
-def _parameters(chat: BaseChatModel) -> dict[str, Any]:
-    parameters = inspect.signature(chat.with_structured_output).parameters
-    return {name: parameter.annotation for name, parameter in parameters.items()}
+def _parameters(chat: BaseChatModel) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(chat.with_structured_output).parameters
 
 
 def _without_parser(structured: Runnable[Any, Any]) -> Runnable[Any, Any]:

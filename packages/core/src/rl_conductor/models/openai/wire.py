@@ -17,6 +17,7 @@ from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.base import priced
 from rl_conductor.models.openai.errors import refusal
+from rl_conductor.models.openai.strict_schema import close_schema
 from rl_conductor.models.reply_chars import ReplySize
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import (
@@ -166,11 +167,17 @@ def _choice(request: Request) -> str | dict[str, Any] | None:
 
 
 def response_format_of(response_format: JsonFormat) -> dict[str, Any]:
-    """Converts a response format to OpenAI's form, which other vendors and frameworks read, too."""
-    if response_format.json_schema is None:
+    """Converts a response format to OpenAI's form, which other vendors and frameworks read, too.
+
+    Unless the caller says whether it is strict, a schema that can be closed is sent closed and as strict, so that the
+    vendor enforces it.
+    """
+    schema, strict = response_format.json_schema, response_format.is_strict
+    if schema is None:
         return {"type": "json_object"}
-    fields = {"name": response_format.name, "schema": response_format.json_schema, "strict": response_format.is_strict}
-    return {"type": "json_schema", "json_schema": fields}
+    if response_format.strict is None and not strict and (closed := close_schema(schema)) is not None:
+        schema, strict = closed, True
+    return {"type": "json_schema", "json_schema": {"name": response_format.name, "schema": schema, "strict": strict}}
 
 
 # ------------------------------------------------------------------------------------------ replies
