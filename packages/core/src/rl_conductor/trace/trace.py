@@ -148,6 +148,11 @@ class StepResult(Value):
         """The reply's text; empty when the step failed or never ran."""
         return self.reply.text if self.reply else ""
 
+    @property
+    def usage(self) -> Usage:
+        """The usage of its calls, including failed ones."""
+        return total(call.usage for call in self.calls)
+
 
 PlanOrigin = Literal["planner", "given", "single", "router", "learned", "fallback", "continuation"]
 """The origin of the workflow: the planner, the caller (`given`), a policy that leaves one choice (`single`), a
