@@ -23,6 +23,7 @@ from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Card, Completion, Grammar, JsonFormat, Message, Roster, Sampling, Usage
+from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
 from rl_conductor.workflow.policy import Flow, Policy
 from rl_conductor.workflow.workflow import PlanSpace, Step
@@ -33,6 +34,7 @@ TWO = plan((0, "x", []), (1, "y", ["all"]))
 AS_ROWS = "".join(rows((0, "x", []), (1, "y", ["all"])))
 AS_OBJECT = '{"reasoning": "r", "steps": [{"subtask": "x", "worker": 0, "access": []}]}'
 NOTHING = Capabilities()
+IN_PROCESS = {"runs_in": "process", "lengths": "check"}
 
 
 async def plan_with(planner: Planner, **options: Any) -> tuple[PlanRecord, list[Event]]:
@@ -458,3 +460,24 @@ def test_a_conductor_says_at_construction_which_rules_its_grammar_does_not_hold(
     said = [record.getMessage() for record in caplog.records if "grammar" in record.getMessage()]
     assert len(said) == grammar
     assert all("policy.forbid closes 20 flows" in text for text in said)
+
+
+def test_a_planner_with_every_option_is_restored_from_its_setup() -> None:
+    planner = Planner(
+        model=ScriptedModel("", capabilities=ALL.model_copy(update={"context": 9, **IN_PROCESS})),
+        form="object",
+        roster="anonymous",
+        wording="brief",
+        examples=[PlanExample(question="?", workflow=workflow(("a", "x", [])))],
+        instructions="Be brief.",
+        samples=2,
+        repair=False,
+        sampling=Sampling(seed=7),
+        card=Card(name="planner", tags=frozenset({"internal"})),
+    )
+    setup = planner.setup
+    default = Planner(model=ScriptedModel("", capabilities=NOTHING)).setup
+    model = ScriptedModel("", capabilities=setup.capabilities)
+
+    assert [name for name, value in default if value == getattr(setup, name)] == []
+    assert Planner.from_setup(setup, model).setup == setup

@@ -12,8 +12,8 @@ import pytest
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
-from rl_conductor.models import Model
-from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.models import Capabilities, Model
+from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
@@ -378,3 +378,14 @@ def test_workers_that_the_planner_can_not_tell_apart_are_warned_of_once(caplog: 
     (record,) = [record for record in caplog.records if record.name == "rl_conductor"]
     assert record.levelname == "WARNING"
     assert "workers 'agent_8', 'agent_9' have equal descriptions" in record.getMessage()
+
+
+def test_a_worker_with_every_option_is_restored_from_its_setup() -> None:
+    model = ScriptedModel("", capabilities=ALL.model_copy(update={"context": 9}))
+    worker = Worker.of("a", model, sampling=Sampling(seed=7), instructions="Be exact.")
+    setup = worker.setup
+    default = Worker.of("b", ScriptedModel("", name="other", capabilities=Capabilities())).setup
+    recorded_model = ScriptedModel("", capabilities=setup.capabilities)
+
+    assert [name for name, value in default if value == getattr(setup, name)] == []
+    assert Worker.from_setup(setup, recorded_model).setup == setup

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.errors import (
@@ -98,6 +98,11 @@ class Capabilities(Value):
     def names(self) -> frozenset[str]:
         """The names of the supported features, as traces store them: without `plans`, which most models have."""
         return frozenset(name for name, value in self if value is True and name != "plans")
+
+    @classmethod
+    def of_names(cls, names: Iterable[str], **settings: object) -> Self:
+        """Returns the capabilities with these `names`, as traces store them, and with other fields in `settings`."""
+        return cls.model_validate({**dict.fromkeys(names, True), **settings})
 
 
 @runtime_checkable

@@ -36,6 +36,9 @@ log = logging.getLogger("rl_conductor")
 RESAMPLING_TEMPERATURE = 0.7
 """Temperature of every sample after the first of a greedy planner, which would repeat the same plan otherwise."""
 
+RECORDED_SETTINGS = ("card", "form", "roster", "wording", "examples", "instructions", "samples", "repair", "sampling")
+"""The fields of a `Planner` that traces store as they are, because a replay needs them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
@@ -148,20 +151,17 @@ class Planner:
         """The settings that are stored in traces."""
         capabilities = self.model.capabilities
         return PlannerSetup(
-            card=self.card,
             can=capabilities.names,
             context=capabilities.context,
             runs_in=capabilities.runs_in,
             lengths=capabilities.lengths,
-            form=self.form,
-            roster=self.roster,
-            wording=self.wording,
-            examples=self.prompt_settings.examples,
-            instructions=self.instructions,
-            samples=self.samples,
-            repair=self.repair,
-            sampling=self.sampling,
+            **{name: getattr(self, name) for name in RECORDED_SETTINGS},
         )
+
+    @classmethod
+    def from_setup(cls, setup: PlannerSetup, model: Model) -> Self:
+        """Creates the planner with a recorded setup; `model` has the capabilities of `setup`."""
+        return cls(model=model, **{name: getattr(setup, name) for name in RECORDED_SETTINGS})
 
     async def stream(self, plan_request: PlanRequest) -> PlanStream:
         """Samples plans until one is valid, and yields its steps while it is being written, then its record.

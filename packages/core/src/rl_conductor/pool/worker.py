@@ -150,6 +150,17 @@ class Worker:
             instructions=self.instructions,
         )
 
+    @classmethod
+    def from_setup(cls, setup: WorkerSetup, model: Model) -> Self:
+        """Creates the worker with a recorded setup; `model` has the name and the capabilities of `setup`."""
+        return cls(
+            name=setup.card.name,
+            model=model,
+            card=setup.card,
+            sampling=setup.sampling,
+            instructions=setup.instructions,
+        )
+
 
 def _with_output_limit(sampling: Sampling) -> Sampling:
     if sampling.max_tokens is not None:

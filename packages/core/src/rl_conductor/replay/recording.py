@@ -18,7 +18,6 @@ from rl_conductor.errors import (
 )
 from rl_conductor.models.base import Capabilities
 from rl_conductor.trace.fingerprint import fingerprint
-from rl_conductor.trace.setup import PlannerSetup, WorkerSetup
 from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 
@@ -32,14 +31,6 @@ RETRY_DELAY = 1e-6
 """Seconds between two attempts of a replayed call."""
 
 
-def recorded_capabilities(setup: WorkerSetup | PlannerSetup) -> Capabilities:
-    """Returns the capabilities of the recorded model, except that its replies no longer contain reasoning."""
-    fields = {**dict.fromkeys(setup.can, True), "reasoning_start": "outside", "context": setup.context}
-    if isinstance(setup, PlannerSetup):
-        fields |= {"runs_in": setup.runs_in, "lengths": setup.lengths}
-    return Capabilities.model_validate(fields)
-
-
 class Recording:
     """The calls of a trace, queued by model and request fingerprint in their recorded order."""
 
@@ -50,6 +41,10 @@ class Recording:
             self._queues[call.model, call.fingerprint].append(call)
             if call.usage.unpriced_calls:
                 self._models_with_unpriced_calls.add(call.model)
+
+    def model(self, name: str, capabilities: Capabilities) -> RecordedModel:
+        """Returns the recorded model with this name, whose replies no longer contain reasoning."""
+        return RecordedModel(name, capabilities.model_copy(update={"reasoning_start": "outside"}), self)
 
     def take(self, model: str, request: Request) -> tuple[Call | None, bool]:
         """Removes and returns the next recorded call of this request, and whether another one follows."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from rl_conductor.calls.budget import Budget
 from rl_conductor.calls.context import RunContext
-from rl_conductor.errors import (
-    ConfigError,
-    RunError,
-)
+from rl_conductor.errors import ConfigError, RunError
 from rl_conductor.execution.run import Run
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
-from rl_conductor.replay.recording import RecordedModel, Recording, recorded_capabilities
+from rl_conductor.replay.recording import Recording
 from rl_conductor.trace.setup import Setup
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.workflow.limits import Limits
@@ -47,28 +44,8 @@ def _check_replayable(trace: Trace) -> Setup:
 
 
 def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
-    planner = Planner(
-        model=RecordedModel(trace.planner, recorded_capabilities(setup.planner), recording),
-        form=setup.planner.form,
-        roster=setup.planner.roster,
-        wording=setup.planner.wording,
-        examples=setup.planner.examples,
-        instructions=setup.planner.instructions,
-        samples=setup.planner.samples,
-        repair=setup.planner.repair,
-        sampling=setup.planner.sampling,
-        card=setup.planner.card,
-    )
-    workers = (
-        Worker(
-            name=worker.card.name,
-            model=RecordedModel(worker.model, recorded_capabilities(worker), recording),
-            card=worker.card,
-            sampling=worker.sampling,
-            instructions=worker.instructions,
-        )
-        for worker in setup.workers
-    )
+    planner = Planner.from_setup(setup.planner, recording.model(trace.planner, setup.planner.capabilities))
+    workers = (Worker.from_setup(one, recording.model(one.model, one.capabilities)) for one in setup.workers)
     context = RunContext(
         limits=trace.limits,
         retries=setup.retries,

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from rl_conductor.models.base import Capabilities
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.types import Card, Names, Roster, Sampling, Value, Wording
 from rl_conductor.workflow.example import PlanExample
@@ -34,6 +35,11 @@ class WorkerSetup(Value):
     instructions: str = ""
     """The worker's own instructions."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities of its model, as far as they are recorded."""
+        return Capabilities.of_names(self.can, context=self.context)
+
 
 class PlannerSetup(Value):
     """The configuration of the planner."""
@@ -56,6 +62,11 @@ class PlannerSetup(Value):
     samples: int
     repair: bool
     sampling: Sampling
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities of its model, as far as they are recorded."""
+        return Capabilities.of_names(self.can, context=self.context, runs_in=self.runs_in, lengths=self.lengths)
 
 
 class Setup(Value):
