@@ -19,11 +19,11 @@ from pydantic import SecretStr
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError, ModelError
-from rl_conductor.models.base import Capabilities, checked, collect, require, within
+from rl_conductor.models.base import Capabilities, StreamingModel, checked, require, within
 from rl_conductor.models.endpoints import redact_url, usable_key
 from rl_conductor.models.redaction import redacting
 from rl_conductor.text.truncation import truncate_middle
-from rl_conductor.types import Completion, Delta, Price, Request
+from rl_conductor.types import Delta, Price, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ CONNECTION_MODULE = "rl_conductor.agents.a2a_connection"
 _log = logging.getLogger("rl_conductor")
 
 
-class A2AAgent:
+class A2AAgent(StreamingModel):
     """A remote agent, reached by the address of its card."""
 
     def __init__(
@@ -123,10 +123,6 @@ class A2AAgent:
             with redacting(*self._secrets):
                 self._card = import_module(CONNECTION_MODULE).read_card(self)
         return self._card
-
-    async def complete(self, request: Request) -> Completion:
-        """Returns the complete reply."""
-        return await collect(self.stream(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply: the text of the agent's artifacts, or of its message if there are none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -12,10 +12,10 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.calls.scope import current_scope, report_usage
 from rl_conductor.models import Capabilities, Model, model
-from rl_conductor.models.base import in_one_piece, require
+from rl_conductor.models.base import OnePieceModel, require
 from rl_conductor.models.reply_chars import max_reply_chars
 from rl_conductor.trace.trace import Call
-from rl_conductor.types import Completion, Delta, Message, Price, Request, ResponseFormat, Usage, total
+from rl_conductor.types import Completion, Message, Price, Request, ResponseFormat, Usage, total
 from rl_conductor.workflow.limits import Limits
 
 
@@ -71,7 +71,7 @@ class BaseModelSession:
             nested.add_calls(self.calls, self.run.began)
 
 
-class DelegatingModel(ABC):
+class DelegatingModel(OnePieceModel, ABC):
     """A worker that produces its replies by calling a base model; subclasses implement `answer`."""
 
     kind: str
@@ -101,10 +101,6 @@ class DelegatingModel(ABC):
             return session.reply(await self.answer(session))
         finally:
             session.report()
-
-    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Yields the reply in one piece, because it is only known at the end."""
-        return in_one_piece(self, request)
 
     async def aclose(self) -> None:
         """Closes the base model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rl_conductor.agents.delegating import BaseModelSession
@@ -11,11 +11,11 @@ from rl_conductor.agents.tool import ToolError, ToolSourceError, WorkerTool
 from rl_conductor.agents.toolset import AnyTool, Toolset
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError, ModelError, ScriptError
-from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, WrapperModel, checked, in_one_piece
+from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, OnePieceModel, WrapperModel, checked
 from rl_conductor.models.redaction import find_secrets, redact_secrets
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import ToolUse
-from rl_conductor.types import Completion, Delta, Message, Request, ToolCall
+from rl_conductor.types import Completion, Message, Request, ToolCall
 
 MAX_TOOL_ROUNDS = 8
 """Default maximum number of times that tools are run for one reply."""
@@ -30,11 +30,11 @@ CALL_RETRIES = 2
 effects."""
 
 
-class ToolLoopModel(WrapperModel):
+class ToolLoopModel(WrapperModel, OnePieceModel):
     """Offers tools to a model, runs the ones that it calls, and returns its final reply with the usage of all calls.
 
     A call of the caller's own tools ends the loop and is returned to the caller. If the caller has a tool of the same
-    name, that one is offered instead.
+    name, that one is offered instead. The reply comes in one piece, because text before a tool call is not part of it.
     """
 
     def __init__(
@@ -88,10 +88,6 @@ class ToolLoopModel(WrapperModel):
             raise
         finally:
             session.report()
-
-    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Yields the reply in one piece, because text before a tool call is not part of it."""
-        return in_one_piece(self, request)
 
     async def aclose(self) -> None:
         """Closes the model and the connections to servers of tools."""

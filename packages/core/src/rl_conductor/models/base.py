@@ -147,6 +147,25 @@ async def in_one_piece(model: Model, request: Request) -> AsyncGenerator[Delta, 
     yield Delta(completion=completion)
 
 
+class OnePieceModel:
+    """Base class of models that know their reply only when it is complete; subclasses define `complete`."""
+
+    def stream(self: Model, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yields the reply in one piece."""
+        return in_one_piece(self, request)
+
+    async def aclose(self) -> None:
+        """Does nothing; there are no resources to release."""
+
+
+class StreamingModel:
+    """Base class of models that generate every reply piece by piece; subclasses define `stream`."""
+
+    async def complete(self: Model, request: Request) -> Completion:
+        """Returns the complete reply."""
+        return await collect(self.stream(request))
+
+
 class WrapperModel:
     """Base class of models that wrap another; name, capabilities and price are read from it on every access."""
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from rl_conductor.errors import ScriptError
-from rl_conductor.models.base import Capabilities, checked, priced, require
+from rl_conductor.models.base import Capabilities, StreamingModel, checked, priced, require
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
 
 ALL = Capabilities(tools=True, images=True, files=True, json_schema=True, array_bounds=True, grammar=True)
@@ -21,7 +21,7 @@ Scripted = str | Message | Completion | Exception | Sequence[str | Exception]
 stream, of which one may be the error that breaks it off."""
 
 
-class ScriptedModel:
+class ScriptedModel(StreamingModel):
     """Answers each request with the next predefined reply, or with the result of a function of the request."""
 
     def __init__(
@@ -51,14 +51,6 @@ class ScriptedModel:
             self._replies = list(replies)
             self._make = lambda _: self._next()
         self._delay = delay
-
-    async def complete(self, request: Request) -> Completion:
-        """Returns the next reply."""
-        completion = None
-        async for delta in self.stream(request):
-            completion = delta.completion
-        assert completion is not None
-        return completion
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the next reply word by word."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,10 +12,10 @@ from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import Capabilities, checked, in_one_piece, require
+from rl_conductor.models.base import Capabilities, OnePieceModel, checked, require
 from rl_conductor.models.foreign_errors import raise_translated
 from rl_conductor.pool.worker_prompt import question_in, replies_in, subtask_in
-from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage, prompt_in
+from rl_conductor.types import FREE, Completion, Message, Price, Request, Usage, prompt_in
 
 WorkerFunction = Callable[..., Any]
 """`f(subtask)`, `f(subtask, replies)`, either with `question`, or `f(request)`, sync or async; returns the reply."""
@@ -25,7 +25,7 @@ QUESTION = "question"
 """The parameter that gets the user's question."""
 
 
-class FunctionModel:
+class FunctionModel(OnePieceModel):
     """Answers by calling a function with the subtask of its step, and with the replies that the step may read.
 
     Sync functions run in a thread, so they don't hold up other steps. Return values other than strings are converted to
@@ -75,13 +75,6 @@ class FunctionModel:
             raise_translated(error, self, usage=USAGE)
         text = result if isinstance(result, str) else to_json(result, fallback=str).decode()
         return checked(Completion(message=Message.assistant(text), usage=USAGE, model=self.name), request)
-
-    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Yields the reply in one piece."""
-        return in_one_piece(self, request)
-
-    async def aclose(self) -> None:
-        """Does nothing; there are no resources to release."""
 
 
 def is_worker_function(thing: object) -> bool:

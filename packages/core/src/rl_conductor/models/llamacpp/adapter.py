@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
-from rl_conductor.models.base import arguments_of, checked, collect, require
+from rl_conductor.models.base import StreamingModel, arguments_of, checked, require
 from rl_conductor.models.in_process.capabilities import in_process_capabilities
 from rl_conductor.models.in_process.chat_template import ZERO_WIDTH_SPACE
 from rl_conductor.models.in_process.token_stream import TokenStream
@@ -49,7 +49,7 @@ STREAM_OPTIONS = {"stream": True, "stream_options": {"include_usage": True}, "re
 """Progress chunks, one per batch of the prompt, make it possible to cancel before the first token."""
 
 
-class LlamaCppModel:
+class LlamaCppModel(StreamingModel):
     """A GGUF file that is loaded on first use and unloaded when the last model that uses it is closed."""
 
     def __init__(
@@ -93,10 +93,6 @@ class LlamaCppModel:
             name=engine,
         )
         self._engine: Engine | None = None
-
-    async def complete(self, request: Request) -> Completion:
-        """Returns the complete reply."""
-        return await collect(self.stream(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply. Closing the generator early, or a timeout, stops the generation."""

@@ -10,15 +10,15 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from rl_conductor.models.base import collect, require
+from rl_conductor.models.base import StreamingModel, require
 from rl_conductor.models.in_process.capabilities import in_process_capabilities
 from rl_conductor.models.llamacpp.adapter import DEFAULT_CONTEXT, LlamaCppModel
 from rl_conductor.models.llamacpp.downloads import Progress, Weights
 from rl_conductor.models.llamacpp.weights import fetch, pinned, verified_adapter
-from rl_conductor.types import FREE, Completion, Delta, Price, Request
+from rl_conductor.types import FREE, Delta, Price, Request
 
 
-class EmbeddedModel:
+class EmbeddedModel(StreamingModel):
     """A small open model; its weights are downloaded for the first request if they are not cached."""
 
     def __init__(self, weights: str | Weights, *, progress: Progress | None = None, **options: Any) -> None:
@@ -43,10 +43,6 @@ class EmbeddedModel:
         self._progress = progress
         self._options = options
         self._model: LlamaCppModel | None = None
-
-    async def complete(self, request: Request) -> Completion:
-        """Returns the complete reply."""
-        return await collect(self.stream(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply. The first call waits for the download, which does not count towards its timeout."""

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from rl_conductor.errors import BadRequestError, ConductorError, ConfigError, ModelError
-from rl_conductor.models.base import collect
+from rl_conductor.models.base import StreamingModel
 from rl_conductor.models.in_process.capabilities import in_process_capabilities, require_room, require_supported
 from rl_conductor.models.in_process.token_stream import IncrementalDecoder, TokenStream, build_completion
 from rl_conductor.models.tool_emulation import ToolCallReader, response_format_with_tools
@@ -29,7 +29,7 @@ except ImportError as missing:
     raise ConfigError(f"transformers models need {missing.name}: pip install 'rl-conductor[transformers]'") from missing
 
 
-class TransformersModel:
+class TransformersModel(StreamingModel):
     """A model that is loaded by the first call and unloaded by `aclose`."""
 
     def __init__(
@@ -72,10 +72,6 @@ class TransformersModel:
         self._dtype = dtype
         self._engine: CausalLM | None = None
         self._thread: ThreadPoolExecutor | None = None
-
-    async def complete(self, request: Request) -> Completion:
-        """Returns the complete reply."""
-        return await collect(self.stream(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply. Closing the generator early, or a timeout, stops generation at the next token."""

@@ -21,7 +21,7 @@ from rl_conductor.errors import (
     ModelError,
     RateLimitError,
 )
-from rl_conductor.models.base import collect
+from rl_conductor.models.base import StreamingModel
 from rl_conductor.models.in_process.capabilities import require_room, require_supported
 from rl_conductor.models.in_process.chat_template import ChatTemplate
 from rl_conductor.models.in_process.token_stream import TokenStream, build_completion
@@ -59,7 +59,7 @@ FINISH: dict[str | None, FinishReason] = {"stop": "stop", "length": "length"}
 _ids = count()
 
 
-class VLLMModel:
+class VLLMModel(StreamingModel):
     """A model in an in-process vLLM engine, which starts on first use and stops when its last model is closed."""
 
     def __init__(
@@ -91,10 +91,6 @@ class VLLMModel:
             raise ConfigError(f"{self.name}: on a CPU vLLM would apply adapters to the base model; remove enable_lora")
         self.capabilities = expected_capabilities(source)
         self._engine: Engine | None = None
-
-    async def complete(self, request: Request) -> Completion:
-        """Returns the complete reply."""
-        return await collect(self.stream(request))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply. Closing the generator early, or a timeout, aborts the request in the engine."""

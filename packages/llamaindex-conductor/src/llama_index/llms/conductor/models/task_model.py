@@ -6,7 +6,7 @@ Source nodes and metadata are part of their completions, but not of the serialis
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,8 +14,7 @@ from llama_index.core.schema import NodeWithScore
 from pydantic import Field
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Trace, Usage
-from rl_conductor.models.base import checked, priced, require
-from rl_conductor.types import Delta
+from rl_conductor.models.base import OnePieceModel, checked, priced, require
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def unique_nodes(calls: Iterable[SourcedCall]) -> tuple[NodeWithScore, ...]:
     return tuple(nodes.values())
 
 
-class TaskModel(ABC):
+class TaskModel(OnePieceModel, ABC):
     """A model that answers by running an object of LlamaIndex, and replies in one piece.
 
     The tokens that the object's own LLM uses are not in the trace; that LLM reports them to LlamaIndex itself.
@@ -93,12 +92,3 @@ class TaskModel(ABC):
             response_metadata=result.metadata,
         )
         return checked(completion, request)
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Returns the reply in one piece."""
-        completion = await self.complete(request)
-        yield Delta(text=completion.text)
-        yield Delta(completion=completion)
-
-    async def aclose(self) -> None:  # noqa: B027
-        """Closes nothing: the source belongs to the caller."""
