@@ -91,7 +91,7 @@ class Conductor:
             name=name,
         )
         self.config.check_pool()
-        self._create_run(Request(messages=()), None, None, ignore).check_setup()
+        self.config.check_setup()
 
     @classmethod
     def from_env(
@@ -202,7 +202,7 @@ class Conductor:
             PolicyError: no workflow is allowed, or the planner may not read the request; `rule` is the name of the
                 policy field to change, or `capabilities`.
         """
-        self._create_run(request, policy, limits, ignore).check()
+        self.config.check(request, policy, limits)
 
     async def plan(
         self,
@@ -376,7 +376,7 @@ class Conductor:
         limits = Limits.or_default(limits, self.limits)
         limits = limits if request.timeout is None else limits.lowered(Limits.model_construct(seconds=request.timeout))
         outer = current_scope.get().policies
-        policy = Policy.or_default(policy, self.policy).within(outer, self.pool.cards, self.planner.card)
+        policy = self.config.policy_of_run(policy)
         context = RunContext(
             limits=limits,
             emit=emit,

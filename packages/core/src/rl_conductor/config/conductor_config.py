@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from rl_conductor.calls.scope import current_scope
+from rl_conductor.errors import ConfigError
+from rl_conductor.execution.allowed_plans import AllowedPlans
+from rl_conductor.execution.guarding import check_guardrail_access
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool, warn_of_lookalikes
+from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
@@ -43,6 +49,43 @@ class ConductorConfig:
                 chooser.check_pool(self.pool)
         if self.planner.roster == "cards":
             warn_of_lookalikes(self.pool)
+
+    def check_setup(self) -> None:
+        """Checks the default policy as `check` does, and logs the rules that the grammar of plans can't hold.
+
+        Raises:
+            PolicyError: no workflow is allowed, or a planner or a guardrail may not see requests.
+        """
+        policy, no_request = self.policy_of_run(None), Request(messages=())
+        for planner in self.planner.planners:
+            allowed = AllowedPlans(policy, self.pool, planner, no_request, self.limits.steps, self.access)
+            self._check(allowed)
+            with suppress(ConfigError):  # rules that contradict one another: a run falls back and says why
+                planner.response_format(allowed.first_space)
+
+    def check(self, request: Request, policy: Policy | None, limits: Limits | None) -> None:
+        """Checks `request` as `Conductor.check` does."""
+        self._check(self.allowed_plans(request, policy, limits))
+
+    def _check(self, allowed: AllowedPlans) -> None:
+        check_guardrail_access(self.guardrails, allowed.policy)
+        if not allowed.first_space.leaves_no_choice and self.router is None and self.selector is None:
+            allowed.check_planner_access()
+
+    def allowed_plans(self, request: Request, policy: Policy | None, limits: Limits | None) -> AllowedPlans:
+        """Returns the plans that a run of `request` may have; `None` stands for the conductor's policy and limits."""
+        limits = Limits.or_default(limits, self.limits)
+        planner = self.planner.for_request(request)
+        return AllowedPlans(self.policy_of_run(policy), self.pool, planner, request, limits.steps, self.access)
+
+    def policy_of_run(self, policy: Policy | None) -> Policy:
+        """Returns `policy`, by default the conductor's, with the rules of the runs around this one.
+
+        Raises:
+            PolicyError: the planner may not see the data of a run around this one.
+        """
+        policies = current_scope.get().policies
+        return Policy.or_default(policy, self.policy).within(policies, self.pool.cards, self.planner.card)
 
     def replaced(self, **changes: Any) -> Self:
         """Returns a copy with some fields changed; `None` keeps a field."""

@@ -71,6 +71,11 @@ class AllowedPlans:
             raise PolicyError(f"no worker may answer: {'; '.join(sorted(reasons.values()))}", rule="forbid")
         return space.model_copy(update={"allowed": frozenset(space.allowed - reasons.keys())})
 
+    def check_workflow(self, workflow: Workflow, space: PlanSpace) -> None:
+        """Raises `WorkflowValidationError` unless `workflow` keeps to the rules of `space`."""
+        if violations := self.violations(workflow, space):
+            raise WorkflowValidationError(*violations)
+
     # -------------------------------------------------------------------------------- the planner
 
     def check_planner_access(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rl_conductor.calls.context import RunContext
+from rl_conductor.errors import PolicyError
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.guardrails.runner import GuardrailRunner, Subject
 from rl_conductor.guardrails.texts import (
@@ -24,9 +25,22 @@ from rl_conductor.pool.worker_prompt import Evidence
 from rl_conductor.trace.checks import GuardrailCheck, Stage
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
 from rl_conductor.types import Card, Completion, JsonFormat, Message, Request, prompt_in
+from rl_conductor.workflow.policy import Policy
 
 WITHHELD = "[withheld by a guardrail]"
 """Replaces texts that were refused, or not checked to the end."""
+
+
+def check_guardrail_access(guardrails: Sequence[Guardrail], policy: Policy) -> None:
+    """Raises `PolicyError` unless `policy` lets every guardrail's model read the request."""
+    for guardrail in guardrails:
+        reason = guardrail.card and policy.data_denial_reason(guardrail.card)
+        if reason:
+            raise PolicyError(
+                f"the guardrail {guardrail.name!r} may not see this request: {reason}; use one that checks it "
+                "locally, or describe its service with card=Card(tags=..., region=...)",
+                rule="data_class",
+            )
 
 
 def checks_replies(run: RunContext) -> bool:

@@ -167,9 +167,7 @@ def _with_restored_plan(run: Run, start: RoundStart, plan: PlanRecord) -> RoundS
     if plan.workflow is not None:
         if plan.source == "given":  # may replace a plan that the planner wrote, whose calls it then carries
             space = space.relaxed_for(plan.workflow)
-        violations = run.allowed.violations(plan.workflow, space)
-        if violations:
-            raise WorkflowValidationError(*violations)
+        run.allowed.check_workflow(plan.workflow, space)
     return start._replace(plan=plan, space=space)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 
@@ -15,11 +15,11 @@ from rl_conductor._internal.version import package_version
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.failures import format_for_log, log
 from rl_conductor.calls.scope import report_run
-from rl_conductor.errors import ConductorError, ConfigError, GuardrailError, PolicyError
+from rl_conductor.errors import ConductorError, GuardrailError
 from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.execution.answer import list_failures, raise_if_unanswered, run_error, select_answer, to_completion
 from rl_conductor.execution.executor import Execution
-from rl_conductor.execution.guarding import RequestGuard, answer_block, checks_answer
+from rl_conductor.execution.guarding import RequestGuard, answer_block, check_guardrail_access, checks_answer
 from rl_conductor.execution.plan_delivery import UNPLANNED, deliver_plan
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.execution.restore import resumable_rounds
@@ -74,7 +74,7 @@ class Run:
         self.guard = RequestGuard(self.request)
         self.context.charge_previous(call for round_ in self.previous_rounds for call in round_.calls)
         self.rounds.extend(self.previous_rounds)
-        if self.planner.domain is not None and self.request.messages:
+        if self.planner.domain is not None:
             self._choose_planner()
 
     def _choose_planner(self) -> None:
@@ -127,41 +127,6 @@ class Run:
         execution.restore(start.results)
         return execution
 
-    # -------------------------------------------------------------------------------- checks
-
-    def check(self) -> None:
-        """Checks that some workflow is allowed, and that the planner may see the request if one has to be planned.
-
-        Raises:
-            PolicyError: otherwise.
-        """
-        self.check_guardrail_access()
-        if not self.space().leaves_no_choice and self.router is None and self.selector is None:
-            self.allowed.check_planner_access()
-
-    def check_setup(self) -> None:
-        """Checks the policy as `check` does, and builds the grammar of plans, which logs the rules that it can't hold.
-
-        Raises:
-            PolicyError: no workflow is allowed, or the planner may not see the request.
-        """
-        self.check()
-        with suppress(ConfigError):  # rules that contradict one another: a run falls back and says why
-            self.planner.response_format(self.space())
-        if self.planner.general is not None:
-            replace(self, planner=self.planner.general).check_setup()
-
-    def check_guardrail_access(self) -> None:
-        """Raises `PolicyError` unless the policy lets every guardrail's model read the request."""
-        for guardrail in self.context.guardrails:
-            reason = guardrail.card and self.policy.data_denial_reason(guardrail.card)
-            if reason:
-                raise PolicyError(
-                    f"the guardrail {guardrail.name!r} may not see this request: {reason}; use one that checks it "
-                    "locally, or describe its service with card=Card(tags=..., region=...)",
-                    rule="data_class",
-                )
-
     async def check_input(self) -> None:
         """Lets the guardrails check the request; redacted text is replaced, and a request that fails is withheld.
 
@@ -171,7 +136,7 @@ class Run:
         """
         if self.guard.is_done:
             return
-        self.check_guardrail_access()
+        check_guardrail_access(self.context.guardrails, self.policy)
         self.request = self.guard.withheld
         self.request = await self.guard.check(self.context)
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import (
-    ConfigError,
-)
+from rl_conductor.errors import ConfigError
 from rl_conductor.trace.events import Listener
-from rl_conductor.trace.trace import (
-    PlanRecord,
-    Round,
-    Trace,
-)
+from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
@@ -60,7 +54,9 @@ async def replay_changed(
     workflow = previous_rounds[-1].plan.workflow
     policy, limits = Policy.or_default(policy, trace.policy), Limits.or_default(limits, trace.limits)
     if workflow is not None:  # `run` would plan anew instead of raising an error for a plan that is not allowed
-        conductor.stepwise(trace.request, workflow, previous_rounds=previous_rounds[:-1], policy=policy, limits=limits)
+        allowed = conductor.config.allowed_plans(trace.request, policy, limits)
+        allowed.check_history(previous_rounds[:-1])
+        allowed.check_workflow(workflow, allowed.space(previous_rounds[:-1]).relaxed_for(workflow))
     return await conductor.run(trace.request, resume=previous_rounds, policy=policy, limits=limits, on_event=on_event)
 
 
