@@ -17,7 +17,7 @@ from rl_conductor.config.conductor_config import ConductorConfig
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile
 from rl_conductor.execution.question import Question, delimiter_key, to_request
-from rl_conductor.execution.restore import check_resumed
+from rl_conductor.execution.restore import split_resumed
 from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.guardrails.base import Guardrail, bind_guardrails
@@ -90,7 +90,6 @@ class Conductor:
             guardrails=bind_guardrails(guardrails, pool),
             name=name,
         )
-        self.config.check_pool()
         self.config.check_setup()
 
     @classmethod
@@ -230,7 +229,7 @@ class Conductor:
             RunError: a guardrail refused the question, or failed.
             WorkflowValidationError: the policy does not allow the previous rounds.
         """
-        run = self._create_run(to_request(question), policy, limits, on_event or ignore, previous_rounds)
+        run = self._create_run(question, policy, limits, on_event, previous_rounds)
         run.allowed.check_history(previous_rounds)
         calls = rejected.calls if rejected else ()
         run.context.charge_previous(calls)
@@ -265,7 +264,7 @@ class Conductor:
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: the workflow is invalid, or the policy does not allow the previous rounds.
         """
-        run = self._create_run(to_request(question), policy, limits, on_event or ignore, previous_rounds)
+        run = self._create_run(question, policy, limits, on_event, previous_rounds)
         run.stream = stream
         record = plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan)
         return Stepwise(run, record)
@@ -303,8 +302,8 @@ class Conductor:
             WorkflowValidationError: `workflow` is invalid.
             ConfigError: `workflow` differs from the plan of the first of the rounds to `resume`.
         """
-        check_resumed(workflow, resume)
-        run = self._create_run(to_request(question), policy, limits, on_event or ignore, resume)
+        finished, interrupted = split_resumed(workflow, resume)
+        run = self._create_run(question, policy, limits, on_event, finished, interrupted=interrupted)
         run.stream, run.id = stream, run_id or run.id
         with observe_run(run.info, run.context.emit) as run.context.emit:
             return await run.run(workflow)
@@ -367,27 +366,27 @@ class Conductor:
 
     def _create_run(
         self,
-        request: Request,
+        question: Question,
         policy: Policy | None,
         limits: Limits | None,
-        emit: Listener,
-        previous_rounds: Sequence[Round] = (),
+        on_event: Listener | None,
+        previous_rounds: Sequence[Round],
+        *,
+        interrupted: Round | None = None,
     ) -> Run:
-        limits = Limits.or_default(limits, self.limits)
-        limits = limits if request.timeout is None else limits.lowered(Limits.model_construct(seconds=request.timeout))
+        request = to_request(question)
+        limits, policy = self.config.limits_of_run(request, limits), self.config.policy_of_run(policy)
         outer = current_scope.get().policies
-        policy = self.config.policy_of_run(policy)
-        context = RunContext(
-            limits=limits,
-            emit=emit,
-            policies=(*outer, policy) if policy.applies_to_nested_runs else outer,
-            retries=self.config.retries,
-            keep_prompts=self.config.keep_prompts,
-            guardrails=self.config.guardrails,
-            delimiter_key=delimiter_key(request),
-        )
         return Run(
-            context=context,
+            context=RunContext(
+                limits=limits,
+                emit=on_event or ignore,
+                policies=(*outer, policy) if policy.applies_to_nested_runs else outer,
+                retries=self.config.retries,
+                keep_prompts=self.config.keep_prompts,
+                guardrails=self.config.guardrails,
+                delimiter_key=delimiter_key(request),
+            ),
             planner=self.planner,
             pool=self.pool,
             request=request,
@@ -397,4 +396,5 @@ class Conductor:
             router=self.config.router,
             selector=self.config.selector,
             previous_rounds=previous_rounds,
+            interrupted=interrupted,
         )

@@ -38,24 +38,20 @@ class ConductorConfig:
     guardrails: Sequence[Guardrail] = ()
     name: str = "conductor"
 
-    def check_pool(self) -> None:
-        """Logs a warning about workers that the planner can't tell apart.
+    def check_setup(self) -> None:
+        """Checks the pool and the default policy, and logs what plans may suffer from.
+
+        Logged are workers that the planner can't tell apart, and rules that the grammar of plans can't hold.
 
         Raises:
             ConfigError: the pool lacks a worker of the router or the selector.
+            PolicyError: no workflow is allowed, or a planner or a guardrail may not see requests.
         """
         for chooser in (self.router, self.selector):
             if chooser is not None:
                 chooser.check_pool(self.pool)
         if self.planner.roster == "cards":
             warn_of_lookalikes(self.pool)
-
-    def check_setup(self) -> None:
-        """Checks the default policy as `check` does, and logs the rules that the grammar of plans can't hold.
-
-        Raises:
-            PolicyError: no workflow is allowed, or a planner or a guardrail may not see requests.
-        """
         policy, no_request = self.policy_of_run(None), Request(messages=())
         for planner in self.planner.planners:
             allowed = AllowedPlans(policy, self.pool, planner, no_request, self.limits.steps, self.access)
@@ -74,9 +70,9 @@ class ConductorConfig:
 
     def allowed_plans(self, request: Request, policy: Policy | None, limits: Limits | None) -> AllowedPlans:
         """Returns the plans that a run of `request` may have; `None` stands for the conductor's policy and limits."""
-        limits = Limits.or_default(limits, self.limits)
+        limits, policy = self.limits_of_run(request, limits), self.policy_of_run(policy)
         planner = self.planner.for_request(request)
-        return AllowedPlans(self.policy_of_run(policy), self.pool, planner, request, limits.steps, self.access)
+        return AllowedPlans(policy, self.pool, planner, request, limits.steps, self.access)
 
     def policy_of_run(self, policy: Policy | None) -> Policy:
         """Returns `policy`, by default the conductor's, with the rules of the runs around this one.
@@ -86,6 +82,11 @@ class ConductorConfig:
         """
         policies = current_scope.get().policies
         return Policy.or_default(policy, self.policy).within(policies, self.pool.cards, self.planner.card)
+
+    def limits_of_run(self, request: Request, limits: Limits | None) -> Limits:
+        """Returns `limits`, by default the conductor's, lowered to the timeout of `request`."""
+        limits = Limits.or_default(limits, self.limits)
+        return limits if request.timeout is None else limits.lowered(Limits.model_construct(seconds=request.timeout))
 
     def replaced(self, **changes: Any) -> Self:
         """Returns a copy with some fields changed; `None` keeps a field."""

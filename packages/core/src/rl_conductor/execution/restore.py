@@ -99,14 +99,15 @@ def resumable_rounds(rounds: Sequence[Round], allowed: AllowedPlans) -> tuple[li
     return [*rounds[:end], last.model_copy(update={"plan": plan})], [error]
 
 
-def check_resumed(workflow: Workflow | None, resume: Sequence[Round]) -> None:
-    """Checks that a caller's workflow equals the plan of the first round of the run to resume.
+def split_resumed(workflow: Workflow | None, resume: Sequence[Round]) -> tuple[Sequence[Round], Round | None]:
+    """Returns the finished rounds of the run to resume, and the last one, which was interrupted.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: a caller's `workflow` is not the plan of the first of them.
     """
     if workflow is not None and resume and resume[0].plan.is_complete and resume[0].plan.workflow != workflow:
         raise ConfigError(
             "workflow=... is not the plan of the first round of the run to resume: leave out workflow to go on with "
             "that plan, or leave out resume to run the workflow from its start"
         )
+    return resume[:-1], resume[-1] if resume else None

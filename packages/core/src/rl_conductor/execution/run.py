@@ -57,13 +57,13 @@ class Run:
     router: Router | None = None
     selector: WorkflowSelector | None = None
     previous_rounds: Sequence[Round] = ()
-    """Rounds that this run made before it was interrupted, or under another host."""
-    rounds: list[Round] = field(default_factory=list)
+    """Finished rounds, which this run made before it was interrupted, or under another host."""
     interrupted: Round | None = None
-    """The round that is resumed, until it has a plan again."""
-    streamed_text: str = ""
+    """The round that is resumed, until it has a plan again: its plan stays, and its finished steps don't run again."""
+    rounds: list[Round] = field(init=False)
+    streamed_text: str = field(default="", init=False)
     """The part of the answer that was passed on while it was generated."""
-    planner_reason: str = ""
+    planner_reason: str = field(default="", init=False)
     """Why the conductor's trained planner leaves the request to its general one; empty if it doesn't."""
 
     def __post_init__(self) -> None:
@@ -72,8 +72,9 @@ class Run:
         self.id = f"run-{secrets.token_hex(8)}"
         self.created = datetime.now(UTC)
         self.guard = RequestGuard(self.request)
-        self.context.charge_previous(call for round_ in self.previous_rounds for call in round_.calls)
-        self.rounds.extend(self.previous_rounds)
+        self.rounds = list(self.previous_rounds)
+        interrupted = () if self.interrupted is None else (self.interrupted,)
+        self.context.charge_previous(call for round_ in (*self.rounds, *interrupted) for call in round_.calls)
         if self.planner.domain is not None:
             self._choose_planner()
 
@@ -145,8 +146,6 @@ class Run:
     async def run(self, workflow: Workflow | None = None) -> Trace:
         """Returns the finished trace; with a `workflow`, the first round runs that instead of planning.
 
-        The last of the `previous_rounds` is resumed: its plan stays, and its finished steps are not run again.
-
         Raises:
             PolicyError: no workflow is allowed.
             WorkflowValidationError: the given workflow is not allowed.
@@ -157,8 +156,6 @@ class Run:
         ends_run = False
         try:
             self.context.budget.check_depth()
-            if self.rounds:
-                self.interrupted = self.rounds.pop()
             if self.context.guardrails:
                 await self.check_input()
             dropped = self._drop_denied_rounds()

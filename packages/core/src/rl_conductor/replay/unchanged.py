@@ -11,7 +11,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.replay.recording import Recording
 from rl_conductor.trace.setup import Setup
-from rl_conductor.trace.trace import Round, Trace
+from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.workflow.limits import Limits
 
 
@@ -24,8 +24,8 @@ async def replay(trace: Trace) -> Trace:
         ConfigError: the trace has no setup, its run was cancelled, or a guardrail kept texts out of it.
     """
     setup = _check_replayable(trace)
-    run = _create_run(trace, setup, Recording(trace))
     first = trace.rounds[0].plan if trace.rounds else None
+    run = _create_run(trace, setup, first, Recording(trace))
     try:
         return await run.run(first.workflow if first and first.source == "given" else None)
     except RunError as failed:
@@ -43,7 +43,7 @@ def _check_replayable(trace: Trace) -> Setup:
     return trace.setup
 
 
-def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
+def _create_run(trace: Trace, setup: Setup, first: PlanRecord | None, recording: Recording) -> Run:
     planner = Planner.from_setup(setup.planner, recording.model(trace.planner, setup.planner.capabilities))
     workers = (Worker.from_setup(one, recording.model(one.model, one.capabilities)) for one in setup.workers)
     context = RunContext(
@@ -61,5 +61,5 @@ def _create_run(trace: Trace, setup: Setup, recording: Recording) -> Run:
         policy=trace.policy,
         access=setup.access,
         stream=True,
-        previous_rounds=[Round(plan=one.plan) for one in trace.rounds[:1] if one.plan.source in ("router", "learned")],
+        interrupted=Round(plan=first) if first and first.source in ("router", "learned") else None,
     )
