@@ -12,7 +12,7 @@ import pytest
 
 from core.runs import plan, pool_of
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import ConfigError, GuardrailError, RefusedError
+from rl_conductor.errors import ConfigError, GuardrailError, RefusedError, RunError
 from rl_conductor.guardrails import check_messages
 from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.guardrails.moderation import ModerationGuardrail
@@ -135,11 +135,11 @@ async def test_a_long_text_is_classified_in_pieces(vendor: Vendor) -> None:
     ],
 )
 async def test_a_reply_without_a_verdict_fails_closed_and_shows_no_key(vendor: Vendor, status: int, reply: Any) -> None:
-    vendor.answers += [(status, reply)] * 3
-    made = guardrail(vendor)
-    with pytest.raises(GuardrailError, match="could not check the input") as caught:
-        await check_messages([made], "input", [Message.user("hello")], retries=0)
-    assert KEY not in str(caught.value)
+    vendor.answers.append((status, reply))
+    made = Conductor(ScriptedModel([]), pool_of(a="never"), guardrails=[guardrail(vendor)], retries=0)
+    with pytest.raises(RunError, match="could not check the input") as caught:
+        await made.run("hello")
+    assert KEY not in caught.value.trace.model_dump_json()
     await made.aclose()
 
 

@@ -109,14 +109,6 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 # --------------------------------------------------------------------------- files that are here already
 
 
-def test_a_path_of_ones_own_is_taken_as_it_is(tmp_path: Path) -> None:
-    own = tmp_path / "own.gguf"
-    own.write_bytes(b"GGUF")
-    assert fetch(own) == fetch(str(own)) == own
-    with pytest.raises(ConfigError, match=r"no file .*missing\.gguf"):
-        fetch(tmp_path / "missing.gguf")
-
-
 def test_a_folder_of_ones_own_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tiny.gguf").write_bytes(CONTENT)
     monkeypatch.setenv("RL_CONDUCTOR_WEIGHTS", str(tmp_path))

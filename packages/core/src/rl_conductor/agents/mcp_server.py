@@ -12,7 +12,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from pydantic import SecretStr
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.version import is_importable
 from rl_conductor.agents.tool import MAX_NAME_CHARS, ToolError, ToolSourceError, check_argument_length
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.redaction import redact_secrets
@@ -89,7 +89,7 @@ class MCPServer:
             raise ConfigError(f"MCPServer: only={only!r} is not a list of names of tools; write one, or leave it out")
         if timeout <= 0:
             raise ConfigError(f"MCPServer: timeout={timeout:g} is not above 0; write the seconds that one use may take")
-        if find_spec("mcp") is None:
+        if not is_importable("mcp"):
             raise ConfigError("MCP servers need the MCP SDK: pip install 'rl-conductor[mcp]'")
         self.name = name or (PurePath(command[0]).name if command else _public_url(url))
         self.command, self.url, self.timeout, self.prefix = tuple(command), url, timeout, prefix

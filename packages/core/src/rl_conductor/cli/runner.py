@@ -67,7 +67,10 @@ def _conduct(
         terminate_as_interrupt() as was_terminated,
     ):
         try:
-            asyncio.run(_run_until_closed(conductor, lambda show: _run(conductor, request, workflow, show), watcher))
+            work = _run_until_closed(
+                conductor, lambda show: conductor.run(request, workflow=workflow, on_event=show, stream=True), watcher
+            )
+            asyncio.run(work)
         except RunError:
             code = exit_codes.FAILURE
         except streams.OUTPUT_ERRORS as error:
@@ -118,10 +121,6 @@ def make_plan(conductor: Conductor, request: Request) -> PlanRecord:
     if watcher.trace is not None:
         console.fail(f"interrupted; {usage_summary(watcher.trace)}")
     raise typer.Exit(exit_codes.TERMINATED if was_terminated() else exit_codes.INTERRUPTED)
-
-
-async def _run(conductor: Conductor, request: Request, workflow: Workflow | None, show: Listener) -> Trace:
-    return await conductor.run(request, workflow=workflow, on_event=show, stream=True)
 
 
 async def _run_until_closed(

@@ -296,9 +296,8 @@ class Run:
 
     def _add_unplanned_round(self, interruption: str | None) -> None:
         """Adds the round that ended before it had a plan: an interrupted one as it was, and what guardrails did."""
-        round_ = (
-            self.interrupted if interruption else None
-        )  # only a run without an answer may contain unchecked replies
+        # Only a run without an answer may contain unchecked replies.
+        round_ = self.interrupted if interruption else None
         if round_ is None and self.guard.has_record:
             round_ = Round(plan=PlanRecord(source="planner", errors=(interruption,) if interruption else ()))
         if round_ is not None:

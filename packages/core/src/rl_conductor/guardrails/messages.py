@@ -12,16 +12,13 @@ from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Message, Request, prompt_in
 
 
-async def check_messages(
-    guardrails: Sequence[Guardrail], stage: Stage, messages: Sequence[Message], *, retries: int = 2
-) -> list[Message]:
+async def check_messages(guardrails: Sequence[Guardrail], stage: Stage, messages: Sequence[Message]) -> list[Message]:
     """Returns the messages to use instead, after the guardrails of one stage.
 
     Args:
         guardrails: those without `stage` among their stages are left out.
         stage: `input` and `prompt` check all messages; `reply` and `answer` check the last one, which the others
             before it, and the results of tools among them, may support.
-        retries: maximum number of retries of a guardrail's model call.
         messages: the conversation.
 
     Raises:
@@ -30,7 +27,7 @@ async def check_messages(
     selected = [guardrail for guardrail in guardrails if stage in guardrail.stages]
     if not selected:
         return list(messages)
-    runner = GuardrailRunner(RunContext(retries=retries), calls=[])
+    runner = GuardrailRunner(RunContext(), calls=[])
     question = prompt_in(messages)
     if stage in ("input", "prompt"):
         request = Request(messages=tuple(messages))

@@ -139,9 +139,8 @@ class RunSpans:
     def _step_finished(self, number: int, result: StepResult) -> None:
         make_current(self.span)
         if result.status == "failed":
-            self._step(
-                number, result.index, result.step.worker, result.step.access
-            )  # a limit may have refused it before its first attempt
+            # A limit may have refused it before its first attempt.
+            self._step(number, result.index, result.step.worker, result.step.access)
         step = self._steps.pop((number, result.index), None)
         if step is None:  # skipped, or finished before the run was interrupted
             return

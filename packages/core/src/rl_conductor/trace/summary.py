@@ -61,6 +61,20 @@ class StepSummary(PlannedStep):
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
     """What guardrails said about its prompts and replies."""
 
+    @classmethod
+    def of_result(cls, result: StepResult) -> Self:
+        return cls(
+            **dict(PlannedStep.of(result.index, result.step)),
+            status=result.status,
+            error=result.error,
+            model=next((call.completion.model for call in reversed(result.calls) if call.completion), None),
+            seconds=_round(result.seconds),
+            usage=total(call.usage for call in result.calls),
+            nested=tuple(NestedSummary.of(run) for call in result.calls if call.nested for run in call.nested.runs),
+            tools=Counter(use.name for call in result.calls if call.nested for use in call.nested.tools),
+            checks=result.checks,
+        )
+
 
 class NestedSummary(Value):
     """A conductor's run inside of a step."""
@@ -120,7 +134,7 @@ class RoundSummary(Value):
 
     @classmethod
     def of(cls, round_: Round) -> Self:
-        return cls(plan=PlanSummary.of(round_.plan), steps=tuple(map(_step, round_.results)))
+        return cls(plan=PlanSummary.of(round_.plan), steps=tuple(map(StepSummary.of_result, round_.results)))
 
 
 class Summary(Value):
@@ -186,24 +200,10 @@ def progress(event: Event) -> dict[str, Any] | None:
         case StepStarted():
             fields = {"step": event.index, "worker": event.worker, "attempt": event.attempt}
         case StepFinished(result=result):
-            fields = _step(result).model_dump(mode="json")
+            fields = StepSummary.of_result(result).model_dump(mode="json")
         case _:
             return None
     return {"type": event.type, "round": event.round, **fields}
-
-
-def _step(result: StepResult) -> StepSummary:
-    return StepSummary(
-        **dict(PlannedStep.of(result.index, result.step)),
-        status=result.status,
-        error=result.error,
-        model=next((call.completion.model for call in reversed(result.calls) if call.completion), None),
-        seconds=_round(result.seconds),
-        usage=total(call.usage for call in result.calls),
-        nested=tuple(NestedSummary.of(run) for call in result.calls if call.nested for run in call.nested.runs),
-        tools=Counter(use.name for call in result.calls if call.nested for use in call.nested.tools),
-        checks=result.checks,
-    )
 
 
 def _round(seconds: float) -> float:

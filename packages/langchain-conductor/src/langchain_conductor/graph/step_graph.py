@@ -121,9 +121,8 @@ def _step_node(stepwise: Stepwise, index: int, stream_drafts: bool) -> StepNode:
             result = await stepwise.step(index, previous, calls=calls)
         results = [*previous, result]
         if is_last and result.status == "failed" and not stepwise.has_answer(results):
-            stepwise.finish(
-                results
-            )  # raises: a returned result would be checkpointed, and a resumed run would not retry
+            # It raises: a returned result would be checkpointed, and a resumed run would not retry.
+            stepwise.finish(results)
         return {RESULTS: {str(index): result.model_dump(mode="json")}}
 
     return StepNode(run_step)

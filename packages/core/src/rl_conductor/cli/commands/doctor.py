@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, entry_points, version
-from importlib.util import find_spec
 from typing import Annotated, NamedTuple
 
 import typer
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import megabytes
+from rl_conductor._internal.version import is_importable
 from rl_conductor.cli import exit_codes
 from rl_conductor.cli.options import OUTPUT
 from rl_conductor.cli.output import console
@@ -147,7 +147,7 @@ def machine() -> Iterator[Finding]:
     memory = _memory()
     if memory is not None:
         yield Finding(memory > 2e9, "memory", megabytes(memory), "" if memory > 2e9 else "too little for local models")
-    if find_spec("platformdirs") is not None:
+    if is_importable("platformdirs"):
         # Imported here because it needs the `local` or the `bench` extra.
         from rl_conductor._internal.paths import cache_folder  # noqa: PLC0415
 
@@ -193,7 +193,7 @@ def servers() -> Iterator[Finding]:
 
 def weights() -> Iterator[Finding]:
     """Lists the pinned weights and whether they are downloaded."""
-    if find_spec("xllamacpp") is None:
+    if not is_importable("xllamacpp"):
         yield Finding(False, "none", "local models need:", "pip install 'rl-conductor[local]'")
         return
     # Imported here because it needs the `local` extra, which may be missing.

@@ -9,6 +9,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor.cli import exit_codes
 from rl_conductor.cli.files import read_trace
 from rl_conductor.cli.output import console, report
@@ -84,7 +85,7 @@ def replay_file(file: File) -> None:
     for line in mismatches:
         out.print(Text.assemble(("≠ ", "yellow"), console.one_line(line)), soft_wrap=not out.is_terminal)
     if mismatches:
-        console.fail(f"the replay differs in {len(mismatches)} {'place' if len(mismatches) == 1 else 'places'}")
+        console.fail(f"the replay differs in {counted(len(mismatches), 'place')}")
         raise typer.Exit(exit_codes.FAILURE)
     calls = len(replayed.calls)
     out.print(Text.assemble(("✓ ", "green"), f"the same run: all {calls} calls were answered from the trace"))

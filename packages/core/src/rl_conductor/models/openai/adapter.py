@@ -154,14 +154,11 @@ class OpenAIModel(HTTPModel):
 
     def _client(self) -> openai.AsyncOpenAI:
         # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
-        connections = openai.DefaultAsyncHttpxClient(
-            **connection_settings(_http),
-        )
+        connections = openai.DefaultAsyncHttpxClient(**connection_settings(_http))
         client = self._sdk_client(max_retries=0, http_client=connections)
         if not OpenAIModel.endpoint.matches(self._credentials.base_url):
-            client.organization = client.project = (
-                None  # the SDK reads them from the environment, but they are for OpenAI only
-            )
+            # The SDK reads them from the environment, but they are for OpenAI only.
+            client.organization = client.project = None
         return client
 
     def _sdk_client(self, **settings: Any) -> openai.AsyncOpenAI:
