@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +20,7 @@ from rl_conductor.execution.restore import split_resumed
 from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.guardrails.base import Guardrail, bind_guardrails
-from rl_conductor.models import Capabilities, Model
+from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
@@ -91,6 +90,8 @@ class Conductor:
             name=name,
         )
         self.config.check_setup()
+        self.capabilities = pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
+        """The features that at least one worker supports."""
 
     @classmethod
     def from_env(
@@ -168,11 +169,6 @@ class Conductor:
     def name(self) -> str:
         """The name as a model, such as `conductor:house`."""
         return f"conductor:{self.config.name}"
-
-    @cached_property
-    def capabilities(self) -> Capabilities:
-        """The features that at least one worker supports."""
-        return self.pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
 
     @property
     def planner(self) -> Planner:
