@@ -19,6 +19,7 @@ from rl_conductor.planning.plan_rules import SYSTEM
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, ReadyStep, read_plan
 from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner
 from rl_conductor.planning.prompts import QUESTION, REJECTED_PLAN_CHARS
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlanRecord
@@ -128,6 +129,13 @@ async def test_a_plan_is_recorded_as_written_and_as_read(form: Form, text: str) 
     assert "".join(event.text for event in events if isinstance(event, PlanDelta)) == text
     assert model.requests[0].response_format is not None
     assert model.requests[0].sampling.max_tokens == PLAN_TOKENS
+
+
+def test_a_plan_has_room_for_the_budget_that_its_model_has_for_thinking() -> None:
+    model = ScriptedModel("", capabilities=Capabilities(thinking_tokens=4_000))
+    for planner in (Planner.of(model), Planner.from_pool(WorkerPool({"a": model}))):
+        assert planner.sampling == Sampling(max_tokens=PLAN_TOKENS + 4_000)
+    assert Planner.of(ScriptedModel("")).sampling == Sampling(max_tokens=PLAN_TOKENS)
 
 
 async def test_each_sample_has_a_seed_of_its_own() -> None:

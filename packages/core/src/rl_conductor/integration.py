@@ -6,7 +6,6 @@ The LangChain and LlamaIndex packages are built on this module. Everything else 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from rl_conductor._internal.blocking import (
@@ -80,8 +79,6 @@ def select_pool(
     workers: WorkerPool | None,
     planner: Planner | None,
     conductor: LearnedSource | None,
-    *,
-    default_planner: Callable[[WorkerPool], Planner] = Planner.from_pool,
 ) -> DiscoveredPool:
     """Selects the workers and the planner of an adapter's model from its arguments.
 
@@ -89,7 +86,6 @@ def select_pool(
         workers: by default those of the learned folder's pool file; without a `conductor`, those found on this machine.
         planner: replaces the planner.
         conductor: a Conductor, all of whose settings are kept, or the folder of a learned one.
-        default_planner: creates the planner of `workers`.
 
     Raises:
         ConfigError: `conductor` is something else, `workers` were passed beside a Conductor, none of them can plan, or
@@ -105,7 +101,7 @@ def select_pool(
     elif conductor is not None:
         return load_folder(conductor, pool=workers, planner=planner)
     elif workers is not None:
-        return DiscoveredPool(planner=planner or default_planner(workers), pool=workers)
+        return DiscoveredPool(planner=planner or Planner.from_pool(workers), pool=workers)
     else:
         selected = discover()
     return selected if planner is None else selected.with_planner(planner)

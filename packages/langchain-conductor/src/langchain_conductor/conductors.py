@@ -23,8 +23,7 @@ from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import LearnedSource, select_pool
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
-from rl_conductor.types import Sampling
-from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
+from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode
 
@@ -50,9 +49,8 @@ def resolve_pool(
     """
     resolved = select_pool(
         None if workers is None else pool_of(workers),
-        None if planner is None else _to_planner(planner),
+        None if planner is None else Planner.of(planner if isinstance(planner, Planner) else to_core_model(planner)),
         conductor,
-        default_planner=lambda pool: _with_thinking(Planner.from_pool(pool)),
     )
     return replace(resolved.map_planners(trace_planner), pool=trace_pool(resolved.pool))
 
@@ -151,18 +149,6 @@ def _max_input_tokens_of(model: Model) -> int | None:
         case Conductor():
             return max_input_tokens(model)
     return None
-
-
-def _to_planner(source: AnyModel | Planner) -> Planner:
-    return source if isinstance(source, Planner) else _with_thinking(Planner(model=to_core_model(source)))
-
-
-def _with_thinking(planner: Planner) -> Planner:
-    """Adds the model's budget for thinking to the tokens of a plan."""
-    model = untraced(planner.model)
-    if not (isinstance(model, ChatModel) and model.thinking_tokens):
-        return planner
-    return replace(planner, sampling=Sampling(max_tokens=PLAN_TOKENS + model.thinking_tokens))
 
 
 def _find_profile(name: str) -> Profile:

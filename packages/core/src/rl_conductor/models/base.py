@@ -89,6 +89,8 @@ class Capabilities(Value):
     """Whether replies begin `inside` reasoning, which the chat template has opened, or `outside` of it."""
     context: int | None = None
     """Maximum tokens of prompt and reply together, if known without a call."""
+    thinking_tokens: int = 0
+    """The model's own budget for thinking, which the maximum of tokens of a reply has to exceed; 0 without one."""
     runs_in: Literal["server", "process"] = "server"
     """Where the model runs: in this process, it is small, and its calls share the processor or GPU with all others."""
     plans: bool = True

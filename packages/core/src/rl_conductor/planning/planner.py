@@ -85,12 +85,14 @@ class Planner:
         """Returns `planner`, or a planner with the default settings for a model or its `provider:model` name."""
         if isinstance(planner, cls):
             return planner
-        return cls(model=model(planner) if isinstance(planner, str) else cast("Model", planner))
+        source = model(planner) if isinstance(planner, str) else cast("Model", planner)
+        return cls(model=source, sampling=_default_sampling(source))
 
     @classmethod
     def from_worker(cls, worker: Worker) -> Self:
         """Creates a planner from a worker's model, with the worker's tags and region."""
-        return cls(model=worker.model, card=Card(name="planner", tags=worker.card.tags, region=worker.card.region))
+        card = Card(name="planner", tags=worker.card.tags, region=worker.card.region)
+        return cls(model=worker.model, card=card, sampling=_default_sampling(worker.model))
 
     @classmethod
     def from_pool(cls, pool: WorkerPool) -> Self:
@@ -266,6 +268,11 @@ class Planner:
         return Request(
             messages=tuple(messages), response_format=response_format, sampling=sampling, timeout=self.timeout
         )
+
+
+def _default_sampling(model: Model) -> Sampling:
+    """Returns a sampling with room for a plan after the thinking that the model is set to."""
+    return Sampling(max_tokens=PLAN_TOKENS + model.capabilities.thinking_tokens)
 
 
 @lru_cache(maxsize=256)

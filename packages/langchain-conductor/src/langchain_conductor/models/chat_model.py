@@ -78,12 +78,12 @@ class ChatModel:
         self.chat = chat
         self.name = name or f"{provider}:{model_name}"
         self.price = price or price_of(PRICE_PROVIDERS.get(provider, provider), model_name)
-        self.capabilities = capabilities or _common_capabilities([_read_capabilities(model) for model, _ in models])
+        capabilities = capabilities or _common_capabilities([_read_capabilities(model) for model, _ in models])
+        thinking_tokens = max(_thinking_tokens(model, kwargs) for model, kwargs in models)
+        self.capabilities = capabilities.model_copy(update={"thinking_tokens": thinking_tokens})
         max_tokens = [entry.get("ls_max_tokens") or -1 for entry in params]  # Ollama also writes no limit as -1
         self.max_tokens: int | None = max(max_tokens) if min(max_tokens) > 0 else None
         """The model's own maximum number of tokens of a reply; with fallbacks, the largest."""
-        self.thinking_tokens = max(_thinking_tokens(model, kwargs) for model, kwargs in models)
-        """The model's budget for thinking, which its maximum of tokens has to exceed; with fallbacks, the largest."""
         limits = [(model.profile or {}).get("max_input_tokens") for model, _ in models]
         self.max_input_tokens: int | None = min(filter(None, limits), default=None)
         """The context limit in the model's profile; with fallbacks, the smallest."""

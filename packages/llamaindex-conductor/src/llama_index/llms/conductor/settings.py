@@ -23,7 +23,6 @@ from .workers import (
     WorkerLike,
     WorkersLike,
     create_planner,
-    default_planner,
     describe_worker,
     name_workers,
     pool_of,
@@ -118,7 +117,6 @@ class ConductorSettings(FunctionCallingLLM):
                 None if self.workers is None else pool_of(self.workers),
                 None if self.planner is None else create_planner(self.planner),
                 self.conductor_source,
-                default_planner=default_planner,
             )
         if changed_fields & CORE_FIELDS:
             self._core = rl_conductor.Conductor.from_discovered(

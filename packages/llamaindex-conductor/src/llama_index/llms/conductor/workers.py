@@ -21,7 +21,6 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.integration import WorkerEntry, worker_from
 from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.pool.worker import Described
-from rl_conductor.workflow.limits import PLAN_TOKENS
 
 from .models.agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
 from .models.llm_model import LLMModel
@@ -136,27 +135,7 @@ def create_planner(planner: WorkerLike | Planner) -> Planner:
         ConfigError: it is not a model; the message says what to write instead.
     """
     reject_placeholder("the planner", planner)
-    return (
-        planner
-        if isinstance(planner, Planner)
-        else _with_thinking(Planner(model=create_model(planner, name="planner")))
-    )
-
-
-def default_planner(pool: WorkerPool) -> Planner:
-    """Creates the planner of a pool from its first worker that can plan.
-
-    Raises:
-        ConfigError: no worker can.
-    """
-    return _with_thinking(Planner.from_pool(pool))
-
-
-def _with_thinking(planner: Planner) -> Planner:
-    """Adds the LLM's budget for thinking to the tokens of a plan."""
-    if not (isinstance(planner.model, LLMModel) and planner.model.thinking_tokens):
-        return planner
-    return replace(planner, sampling=Sampling(max_tokens=PLAN_TOKENS + planner.model.thinking_tokens))
+    return Planner.of(planner if isinstance(planner, Planner) else create_model(planner, name="planner"))
 
 
 def context_window(worker: Worker) -> int:

@@ -71,13 +71,12 @@ class LLMModel:
         self.name = f"llamaindex:{metadata.model_name}"
         self.max_tokens = own_max_tokens(llm)
         """The LLM's own maximum number of tokens of a reply, if it sends one."""
-        self.thinking_tokens = thinking_tokens(llm)
-        """The LLM's budget for thinking, which its maximum of tokens has to exceed."""
         self.capabilities = Capabilities(
             tools=isinstance(llm, FunctionCallingLLM) and metadata.is_function_calling_model,
             images=metadata.is_chat_model,
             files=metadata.is_chat_model,
             context=metadata.context_window,
+            thinking_tokens=thinking_tokens(llm),
             json_schema=_has_response_format(llm),
         )
 
