@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,11 @@ from langchain_conductor import (
     create_conductor,
     pool_of,
 )
-from langchain_conductor.conductors import build_conductor, resolve_pool
+from langchain_conductor.conductors import resolve_pool
 from langchain_conductor.tracing import TracedModel
 from rl_conductor import (
     Card,
     ConfigError,
-    Limits,
     Planner,
     Policy,
     PolicyError,
@@ -146,33 +144,16 @@ def test_agents_alone_cannot_plan() -> None:
         resolve_pool({"agent": chain(), "clock": lambda subtask: subtask})
 
 
-def test_a_profile_brings_limits_and_an_order_and_both_can_be_overruled() -> None:
-    dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
-    resolved = resolve_pool({"dear": dear, "cheap": ScriptedModel("Hi.")})
-    mini = build_conductor(resolved, profile="mini")
-    assert list(mini.pool) == ["cheap", "dear"]
-    assert (mini.limits.steps, mini.limits.rounds) == (2, 1)
-    assert build_conductor(resolved, profile="mini", rounds=3).limits == mini.limits.model_copy(update={"rounds": 3})
-    assert build_conductor(resolved, profile="ultra", limits=Limits(steps=4)).limits == Limits(steps=4)
-    assert build_conductor(resolved).limits == Limits()
-    with pytest.raises(
-        ConfigError, match="no profile 'tiny': write 'mini' or 'ultra'; a model to work with goes into workers="
-    ):
-        build_conductor(resolved, profile="tiny")
+def test_a_profile_is_part_of_the_conductors_name() -> None:
+    model = ChatConductor(workers={"a": ScriptedModel("Hi.")}, model="mini")
+    assert model.conductor.name == "conductor:conductor-mini"
+    assert model._prepare([HumanMessage("Hi.")], None, {"model": "ultra"}).conductor.name == "conductor:conductor-ultra"
 
 
-def test_another_profile_changes_the_name_the_order_and_the_limits_and_nothing_else() -> None:
-    dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
-    pool = WorkerPool([dear, Worker.of("cheap", ScriptedModel("Hi."))])
-    resolved = replace(resolve_pool(pool, ScriptedModel(LONE)), access="positional", limits=Limits(steps=3))
-    usual = build_conductor(resolved, policy=Policy(final="dear"))
-    mini = build_conductor(resolved, policy=Policy(final="dear"), profile="mini", rounds=3)
-    assert list(mini.pool) == ["cheap", "dear"]
-    assert (mini.limits.steps, mini.limits.rounds) == (2, 3)
-    assert mini.name == "conductor:conductor-mini"
-    assert mini.config == replace(usual.config, name="conductor-mini", pool=mini.pool, limits=mini.limits)
-    assert build_conductor(resolved, profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
-    assert build_conductor(resolved, profile="ultra").limits.steps == 3
+def test_a_model_in_place_of_a_profile_is_an_error_that_says_where_it_goes() -> None:
+    expected = "no profile 'tiny': write 'mini' or 'ultra'; a model to work with goes into workers="
+    with pytest.raises(ConfigError, match=expected):
+        ChatConductor(workers={"a": fake()}, model="tiny")
 
 
 def test_a_profile_for_one_call_keeps_the_limits_of_a_pool_file(

@@ -16,19 +16,24 @@ from pathlib import Path
 import pytest
 
 from core.pools import TRAINED
+from core.scripted_guardrails import Hide
 from rl_conductor.cli.options import RunOptions
 from rl_conductor.conductor import Conductor
 from rl_conductor.config import discovery
-from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, discover
+from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, DiscoveredPool, discover
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import ENDPOINTS
+from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.features import LinearScore
-from rl_conductor.types import FREE, Card
+from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.pool.worker import Worker
+from rl_conductor.types import FREE, Card, Price
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 from rl_conductor_server.catalog import build_catalog
 
 
@@ -367,6 +372,47 @@ def test_instructions_are_for_every_planner_that_may_plan() -> None:
     for profile in ("mini", "ultra"):
         planners = told.with_profile(profile).planner.planners
         assert {planner.instructions for planner in planners} == {"Check twice."}
+
+
+def test_a_profile_changes_the_order_and_the_limits_and_nothing_else() -> None:
+    dear = Worker.of("dear", ScriptedModel("Hi.", price=Price(input=9, output=9)))
+    pool = WorkerPool([dear, Worker.of("cheap", ScriptedModel("Hi."))])
+    found = DiscoveredPool(planner=Planner.from_pool(pool), pool=pool, access="positional", limits=Limits(steps=3))
+
+    mini = found.with_settings(profile="mini")
+
+    assert list(mini.pool) == ["cheap", "dear"]
+    assert (mini.limits.steps, mini.limits.rounds) == (2, 1)
+    assert mini == replace(found, pool=mini.pool, limits=mini.limits)
+    assert found.with_settings(profile="mini", limits=Limits(steps=4)).limits == Limits(steps=4)
+    assert found.with_settings(profile="ultra").limits.steps == 3
+    assert found.with_settings() == found
+
+
+def test_settings_replace_those_that_were_found() -> None:
+    found, guardrails = discover({}), (Hide(),)
+
+    changed = found.with_settings(
+        policy=Policy(final="writer"),
+        rounds=3,
+        retries=0,
+        access="positional",
+        instructions="Check twice.",
+        guardrails=guardrails,
+        name="house",
+    )
+
+    assert changed == replace(
+        found,
+        planner=found.planner.with_instructions("Check twice."),
+        policy=Policy(final="writer"),
+        limits=found.limits.model_copy(update={"rounds": 3}),
+        retries=0,
+        access="positional",
+        guardrails=guardrails,
+        name="house",
+    )
+    assert found.with_settings(profile="mini", limits=Limits(steps=4), rounds=3).limits == Limits(steps=4, rounds=3)
 
 
 def test_data_rules_know_where_a_planner_is(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class Conductor:
             ConfigError: the profile does not exist, or the router does not match the pool.
             PolicyError: the policy allows no workflow, or does not allow the planner to read requests.
         """
-        return cls.from_config(discovered.with_profile(profile).replaced(policy=policy, limits=limits, name=name))
+        return cls.from_config(discovered.with_settings(profile=profile, policy=policy, limits=limits, name=name))
 
     @classmethod
     def from_config(cls, config: ConductorConfig) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,10 @@ from langchain_conductor.pool import AnyModel, AnyWorker, HasConductor, pool_of,
 from langchain_conductor.tracing import trace_planner, trace_pool, untraced
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
-from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConfigError
-from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import LearnedSource, select_pool
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
-from rl_conductor.workflow.limits import Limits
-from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode
 
 ConductorSource = LearnedSource | HasConductor | Runnable[Any, Any] | Mapping[str, AnyWorker]
 """A `ChatConductor`, also with bound settings, a config or retries, a core Conductor, the folder of a learned one, or a
@@ -55,49 +50,6 @@ def resolve_pool(
     return replace(resolved.map_planners(trace_planner), pool=trace_pool(resolved.pool))
 
 
-def build_conductor(
-    resolved: DiscoveredPool,
-    *,
-    profile: str | None = None,
-    policy: Policy | None = None,
-    limits: Limits | None = None,
-    rounds: int | None = None,
-    retries: int | None = None,
-    access: AccessMode | None = None,
-    instructions: str = "",
-    guardrails: Sequence[Guardrail] | None = None,
-) -> Conductor:
-    """Builds a Conductor over a resolved pool.
-
-    Args:
-        resolved: planner and pool, from `resolve_pool`.
-        profile: `mini` or `ultra`.
-        policy: replaces the discovered or default policy.
-        limits: replaces the limits of the profile, or the discovered or default ones.
-        rounds: replaces `limits.rounds`.
-        retries: replaces the maximum number of retries of a call that failed with a transient error.
-        access: `binary` or `positional`; replaces the discovered or default mode.
-        instructions: for plans; replaces those of the planner.
-        guardrails: replaces those of the pool file.
-
-    Raises:
-        ConfigError: the profile does not exist.
-        PolicyError: the policy allows no workflow.
-    """
-    selected = _find_profile(profile) if profile else None
-    if instructions:
-        resolved = resolved.with_instructions(instructions)
-    config = resolved.with_profile(selected).replaced(policy=policy, limits=limits)
-    config = config.replaced(
-        limits=None if rounds is None else config.limits.model_copy(update={"rounds": rounds}),
-        retries=retries,
-        access=access,
-        guardrails=guardrails,
-        name=f"{config.name}-{profile}" if profile else None,
-    )
-    return Conductor.from_config(config)
-
-
 def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefaults]:
     """Returns a traced Conductor and the settings of its calls.
 
@@ -108,12 +60,10 @@ def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefault
     Raises:
         ConfigError: `source` is something else, or the folder can't be loaded.
     """
-    if source is None:
-        return build_conductor(resolve_pool()), CallDefaults()
-    if isinstance(source, Mapping):
-        return build_conductor(resolve_pool(source)), CallDefaults()
+    if source is None or isinstance(source, Mapping):
+        return Conductor.from_config(resolve_pool(source)), CallDefaults()
     if isinstance(source, str | Path) and Path(source).is_dir():
-        return build_conductor(resolve_pool(conductor=source)), CallDefaults()
+        return Conductor.from_config(resolve_pool(conductor=source)), CallDefaults()
     if isinstance(source, Runnable) and (unwrapped := unwrap_conductor(source)) is not None:
         return unwrapped
     if isinstance(source, Runnable):
@@ -149,11 +99,3 @@ def _max_input_tokens_of(model: Model) -> int | None:
         case Conductor():
             return max_input_tokens(model)
     return None
-
-
-def _find_profile(name: str) -> Profile:
-    """Returns the profile; the error also mentions `workers`, as some users write a model's name here."""
-    try:
-        return profile_named(name)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; a model to work with goes into workers={{'name': 'provider:model'}}") from None

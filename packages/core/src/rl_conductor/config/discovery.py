@@ -19,6 +19,7 @@ from rl_conductor.config.learned_folder import (
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError
+from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.models import model
 from rl_conductor.models.endpoints import ENDPOINTS, redact_url, usable_key
@@ -30,6 +31,7 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.types import FREE, Card, Price, Sampling
 from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
 from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.workflow import AccessMode
 
 POOL_VARIABLE = "RL_CONDUCTOR_POOL"
 """The environment variable with the path of a pool file, which takes precedence over everything else."""
@@ -110,6 +112,45 @@ class DiscoveredPool(ConductorConfig):
         planner = (profile.economy and self.economy_planner) or self.planner
         pool, limits = profile.ordered(self.pool), profile.within(self.limits)
         return replace(self, planner=planner, pool=pool, limits=limits)
+
+    def with_settings(
+        self,
+        *,
+        profile: Profile | str | None = None,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        rounds: int | None = None,
+        retries: int | None = None,
+        access: AccessMode | None = None,
+        instructions: str = "",
+        guardrails: Sequence[Guardrail] | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Returns a copy with the given settings; the others stay as they are.
+
+        Args:
+            profile: as for `with_profile`.
+            policy: replaces the policy.
+            limits: replaces the limits, also those of the profile.
+            rounds: replaces `limits.rounds`.
+            retries: replaces the maximum number of retries of a call that failed with a transient error.
+            access: replaces the access mode.
+            instructions: for plans; replace those of every planner.
+            guardrails: replace those of the pool file.
+            name: replaces the conductor's name as a model.
+
+        Raises:
+            ConfigError: there is no profile of this name.
+        """
+        config = self.with_instructions(instructions) if instructions else self
+        config = config.with_profile(profile).replaced(policy=policy, limits=limits)
+        return config.replaced(
+            limits=None if rounds is None else config.limits.model_copy(update={"rounds": rounds}),
+            retries=retries,
+            access=access,
+            guardrails=guardrails,
+            name=name,
+        )
 
 
 def discover(environ: Mapping[str, str] | None = None, *, pool_file: str | Path | None = None) -> DiscoveredPool:

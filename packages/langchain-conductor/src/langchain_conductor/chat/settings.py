@@ -11,10 +11,11 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter, ValidationError, model_validator
 
 from langchain_conductor.call_defaults import AnswerOptions, CallDefaults
-from langchain_conductor.conductors import build_conductor, max_input_tokens, model_name, resolve_pool
+from langchain_conductor.conductors import max_input_tokens, model_name, resolve_pool
 from langchain_conductor.pool import AnyModel, AnyWorker
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import LearnedSource, first_field_error
@@ -176,9 +177,8 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
 
     def _build_conductor(self, profile: str | None) -> Conductor:
         self._resolved = self._resolved or resolve_pool(self.workers, self.planner, self.conductor_source)
-        return build_conductor(
-            self._resolved,
-            profile=profile,
+        configured = self._resolved.with_settings(
+            profile=_find_profile(profile) if profile else None,
             policy=self.policy,
             limits=self.limits,
             rounds=self.rounds,
@@ -186,7 +186,9 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
             access=self.access,
             instructions=self.instructions,
             guardrails=self.guardrails,
+            name=f"{self._resolved.name}-{profile}" if profile else None,
         )
+        return Conductor.from_config(configured)
 
     def _resolve_model_profile(self) -> ModelProfile:
         capabilities = self.conductor.capabilities
@@ -205,6 +207,14 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         if (limit := max_input_tokens(self.conductor)) is not None:
             profile["max_input_tokens"] = limit
         return profile
+
+
+def _find_profile(name: str) -> Profile:
+    """Returns the profile; the error also mentions `workers`, as some users write a model's name here."""
+    try:
+        return profile_named(name)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; a model to work with goes into workers={{'name': 'provider:model'}}") from None
 
 
 def reject_profile_name(value: object) -> None:

@@ -119,20 +119,17 @@ class ConductorSettings(FunctionCallingLLM):
                 self.conductor_source,
             )
         if changed_fields & CORE_FIELDS:
-            self._core = rl_conductor.Conductor.from_discovered(
-                instrument_pool(self._configure(self._selected)),
+            for guardrail in self.guardrails or ():
+                reject_placeholder("a guardrail", guardrail, option="guardrails")
+            configured = self._selected.with_settings(
                 profile=self.profile,
                 policy=self.policy,
                 limits=self.limits,
+                access=self.access,
+                instructions=self.instructions,
+                guardrails=self.guardrails,
             )
-
-    def _configure(self, selected: DiscoveredPool) -> DiscoveredPool:
-        """Returns a copy with the instructions, guardrails and access of the fields."""
-        if self.instructions:
-            selected = selected.with_instructions(self.instructions)
-        for guardrail in self.guardrails or ():
-            reject_placeholder("a guardrail", guardrail, option="guardrails")
-        return selected.replaced(access=self.access, guardrails=self.guardrails)
+            self._core = rl_conductor.Conductor.from_config(instrument_pool(configured))
 
     # ----------------------------------------------------------------------------------- properties
 
