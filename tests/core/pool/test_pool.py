@@ -114,6 +114,16 @@ def test_a_name_that_is_not_one_printable_line_is_refused(name: Any) -> None:
             WorkerPool([Worker.of(name, ScriptedModel("x"))])
 
 
+def test_wrapped_models_replace_those_of_the_workers_and_everything_else_stays() -> None:
+    pool = WorkerPool([Worker.of("a", ScriptedModel("")), Worker.of("b", ScriptedModel(""), description="checks")])
+    others = {name: ScriptedModel("", name=name) for name in "ab"}
+
+    wrapped = pool.wrap_models(lambda model, name: others[name] if model is pool[name].model else model)
+
+    assert [worker.model for worker in wrapped.values()] == list(others.values())
+    assert wrapped.cards == pool.cards
+
+
 def test_two_workers_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigError, match="two workers are named 'a'"):
         WorkerPool([Worker.of("a", ScriptedModel("x")), Worker.of("a", ScriptedModel("y"))])

@@ -14,7 +14,7 @@ from langchain_conductor.messages import PROVIDER
 from langchain_conductor.models import ChatModel
 from langchain_conductor.models.nested_conductor import NestedConductor
 from langchain_conductor.pool import AnyModel, AnyWorker, HasConductor, pool_of, to_core_model, unwrap_conductor
-from langchain_conductor.tracing import trace_planner, trace_pool, untraced
+from langchain_conductor.tracing import trace_model, trace_planner, untraced
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.errors import ConfigError
@@ -47,7 +47,7 @@ def resolve_pool(
         None if planner is None else Planner.of(planner if isinstance(planner, Planner) else to_core_model(planner)),
         conductor,
     )
-    return replace(resolved.map_planners(trace_planner), pool=trace_pool(resolved.pool))
+    return replace(resolved.map_planners(trace_planner), pool=resolved.pool.wrap_models(trace_model))
 
 
 def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefaults]:
@@ -74,7 +74,7 @@ def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefault
         )
     if not isinstance(source, Conductor):
         raise ConfigError(f"conductor is {source!r}; write a ChatConductor, a Conductor, a folder or a dict")
-    traced = source.replaced(planner=trace_planner(source.planner), pool=trace_pool(source.pool))
+    traced = source.replaced(planner=trace_planner(source.planner), pool=source.pool.wrap_models(trace_model))
     return traced, CallDefaults()
 
 

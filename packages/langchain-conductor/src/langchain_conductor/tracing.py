@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -45,7 +44,6 @@ from langchain_conductor.models.runnable_model import RunnableModel
 from rl_conductor.integration import prompt_in
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.planning.planner import Planner
-from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.events import Event, PlanStarted, StepStarted, WorkflowPlanned
 from rl_conductor.types import Completion, Delta, Request
 from rl_conductor.workflow.workflow import Workflow
@@ -208,11 +206,6 @@ def trace_model(model: Model, role: str) -> Model:
 def untraced(model: Model) -> Model:
     """Removes the wrapper of `trace_model`."""
     return model.model if isinstance(model, TracedModel) else model
-
-
-def trace_pool(pool: WorkerPool) -> WorkerPool:
-    """Traces the calls of every worker."""
-    return WorkerPool(replace(worker, model=trace_model(worker.model, worker.name)) for worker in pool.values())
 
 
 def trace_planner(planner: Planner) -> Planner:

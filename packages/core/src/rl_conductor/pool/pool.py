@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -76,6 +77,10 @@ class WorkerPool(Mapping[str, Worker]):
             json_schema=any(capabilities.json_schema for capabilities in supported),
             grammar=any(capabilities.grammar for capabilities in supported),
         )
+
+    def wrap_models(self, wrap: Callable[[Model, str], Model]) -> WorkerPool:
+        """Returns a copy with each model replaced by `wrap(model, name)`, where `name` is the worker's."""
+        return WorkerPool(replace(worker, model=wrap(worker.model, name)) for name, worker in self._workers.items())
 
     def __getitem__(self, name: str) -> Worker:
         return self._workers[name]

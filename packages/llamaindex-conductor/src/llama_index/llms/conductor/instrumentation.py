@@ -23,7 +23,7 @@ from llama_index_instrumentation.base import BaseEvent
 from llama_index_instrumentation.events.span import SpanDropEvent
 from llama_index_instrumentation.span import active_span_id
 
-from rl_conductor import Completion, DiscoveredPool, Event, Model, Planner, Request, Trace, WorkerPool
+from rl_conductor import Completion, DiscoveredPool, Event, Model, Planner, Request, Trace
 from rl_conductor.models.base import WrapperModel
 from rl_conductor.trace.events import AnswerDelta, Finished, PlanDelta
 from rl_conductor.types import Delta
@@ -111,10 +111,7 @@ class CallReporter:
 
 def instrument_pool(discovered: DiscoveredPool) -> DiscoveredPool:
     """Wraps the models of the planner and the workers so that each of their calls is a span."""
-    pool = WorkerPool(
-        replace(worker, model=InstrumentedModel(worker.model, span="work", tags={"worker": worker.name}))
-        for worker in discovered.pool.values()
-    )
+    pool = discovered.pool.wrap_models(lambda model, name: InstrumentedModel(model, span="work", tags={"worker": name}))
     return replace(discovered.map_planners(_instrument_planner), pool=pool)
 
 
