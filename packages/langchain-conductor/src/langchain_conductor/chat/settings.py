@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from langchain_core.callbacks import BaseRunManager
@@ -16,7 +16,7 @@ from langchain_conductor.pool import AnyModel, AnyWorker
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.config.profiles import Profile, profile_named
-from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import LearnedSource, first_field_error
 from rl_conductor.planning.planner import Planner
@@ -114,16 +114,11 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         if name not in CONDUCTOR_FIELDS:
             super().__setattr__(name, value)
             return
-        previous, private = getattr(self, name), (self._resolved, self._conductor)
+        changed = self.model_copy(update={name: value})
+        conductor = changed.conductor
         is_own_profile = self.profile == self._resolve_model_profile()
         super().__setattr__(name, value)
-        self._reset_conductor((name,))
-        try:
-            assert self.conductor is not None
-        except ConductorError:
-            super().__setattr__(name, previous)
-            self._resolved, self._conductor = private
-            raise
+        self._resolved, self._conductor = changed._resolved, conductor  # noqa: SLF001
         if is_own_profile:
             self.profile = self._resolve_model_profile()
 
@@ -140,15 +135,11 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         """Copies the model; the copy builds a conductor of its own if `update` changes it."""
         update = {"conductor_source" if name == "conductor" else name: value for name, value in (update or {}).items()}
         copy = super().model_copy(update=update, deep=deep)
-        copy._reset_conductor(update)  # noqa: SLF001
+        if POOL_FIELDS & update.keys():
+            copy._resolved = None  # noqa: SLF001
+        if CONDUCTOR_FIELDS & update.keys():
+            copy._conductor = None  # noqa: SLF001
         return copy
-
-    def _reset_conductor(self, changed_fields: Iterable[str]) -> None:
-        changed = CONDUCTOR_FIELDS.intersection(changed_fields)
-        if changed & POOL_FIELDS:
-            self._resolved = None
-        if changed:
-            self._conductor = None
 
     @property
     def conductor(self) -> Conductor:
