@@ -17,6 +17,7 @@ from rl_conductor._internal.blocking import (
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor._internal.validation import FieldError, field_errors, first_field_error
+from rl_conductor.agents.tool import vendor_safe_name
 from rl_conductor.calls.budget import Reservation
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.scope import current_scope
@@ -68,6 +69,7 @@ __all__ = [
     "stream_async_or_sync",
     "subtask_in",
     "token_counts",
+    "vendor_safe_name",
     "worker_from",
 ]
 

@@ -7,7 +7,6 @@ come from users, stores and models: our data in them is validated, and ignored i
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast, get_args
 
@@ -55,10 +54,6 @@ OPENAI_ROLE_KEY = "__openai_role__"
 
 CACHE_WRITE_DETAILS = ("cache_creation", "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Names of tokens written to a vendor's cache. Anthropic's package sets either the first one or those by lifetime."""
-
-INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
-"""Characters that vendors do not accept in the names of tools and schemas."""
-MAX_NAME_LENGTH = 64
 
 AnyTool = Mapping[str, Any] | type | Callable[..., Any] | BaseTool
 """Tools in any form that LangChain accepts."""
@@ -295,11 +290,6 @@ def lc_usage(usage: Usage) -> UsageMetadata:
     if usage.reasoning_tokens:
         metadata["output_token_details"] = OutputTokenDetails(reasoning=usage.reasoning_tokens)
     return metadata
-
-
-def vendor_safe_name(title: str) -> str:
-    """Converts `title` to a name that every vendor accepts for a tool or a schema."""
-    return INVALID_IN_NAMES.sub("_", title)[:MAX_NAME_LENGTH]
 
 
 def lc_tool(tool: Tool) -> dict[str, Any]:

@@ -7,7 +7,6 @@ untrusted: their size is bounded, the planner is not shown them, and no tool can
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -21,7 +20,7 @@ from pydantic import SecretStr
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor._internal.version import is_importable
-from rl_conductor.agents.tool import MAX_NAME_CHARS, ToolError, ToolSourceError, check_argument_length
+from rl_conductor.agents.tool import ToolError, ToolSourceError, check_argument_length, vendor_safe_name
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.redaction import redact_secrets
 from rl_conductor.text.truncation import truncate_middle
@@ -39,9 +38,6 @@ MAX_SCHEMA_CHARS = 20_000
 
 CONNECTION_MODULE = "rl_conductor.agents.mcp_connection"
 """Imports the SDK."""
-
-_INVALID_NAME = re.compile(r"[^a-zA-Z0-9_-]")
-"""Characters that vendors do not accept in the name of a tool."""
 
 
 class MCPServer:
@@ -106,7 +102,7 @@ class MCPServer:
     @property
     def selected_names(self) -> Sequence[str]:
         """The names of the tools that `only` selects, as a model is shown them."""
-        return sorted(_offered_name(self.prefix + name) for name in self.only or ())
+        return sorted(vendor_safe_name(self.prefix + name) for name in self.only or ())
 
     async def list_tools(self) -> tuple[MCPTool, ...]:
         """Connects if necessary and returns the server's tools.
@@ -163,7 +159,7 @@ class MCPTool:
         self._server = server
         self._connection = connection
         self._name = tool.name
-        name = _offered_name(server.prefix + tool.name)
+        name = vendor_safe_name(server.prefix + tool.name)
         size = len(json.dumps(tool.parameters))
         if not name or size > MAX_SCHEMA_CHARS:
             limit = f"its argument schema has {size:,} characters; at most {MAX_SCHEMA_CHARS:,} are allowed"
@@ -184,11 +180,6 @@ class MCPTool:
         if is_error:
             raise ToolError(text)
         return text
-
-
-def _offered_name(name: str) -> str:
-    """Returns the name under which a tool is offered, since vendors restrict names more than servers do."""
-    return _INVALID_NAME.sub("_", name)[:MAX_NAME_CHARS]
 
 
 def is_url(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +13,12 @@ MAX_ARGUMENT_CHARS = 100_000
 """Maximum length of the arguments that a model may pass to a tool, as JSON text."""
 MAX_NAME_CHARS = 64
 """The longest tool name that all vendors accept."""
+_INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def vendor_safe_name(name: str) -> str:
+    """Converts `name` to one that every vendor accepts for a tool or a schema."""
+    return _INVALID_IN_NAMES.sub("_", name)[:MAX_NAME_CHARS]
 
 
 class ToolError(Exception):

@@ -17,7 +17,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable
 
-from langchain_conductor.messages import lc_tool, vendor_safe_name
+from langchain_conductor.messages import lc_tool
 from langchain_conductor.models.chat_wrappers import convert_chat_models, find_chat_models
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.invocation import invoke, stream
@@ -33,7 +33,7 @@ from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.sampling import apply_sampling
 from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import PLAN_FORMAT_NAME, price_of
+from rl_conductor.integration import PLAN_FORMAT_NAME, price_of, vendor_safe_name
 from rl_conductor.models.base import Capabilities, checked, require, within
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Tool
 

@@ -17,11 +17,10 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import Runnable, RunnableSequence
 from langchain_core.utils.json import parse_json_markdown
 
-from langchain_conductor.messages import vendor_safe_name
 from langchain_conductor.models.chat_wrappers import find_chat_models
 from langchain_conductor.models.replies import core_completion, finish_reason, refusal_text
 from rl_conductor.errors import BadResponseError, ReplyFormatError
-from rl_conductor.integration import PLAN_FORMAT_NAME, response_format_of
+from rl_conductor.integration import PLAN_FORMAT_NAME, response_format_of, vendor_safe_name
 from rl_conductor.types import JsonFormat, Price
 
 
