@@ -1,7 +1,7 @@
 """Building blocks for adapters to other frameworks: their workers, calls on foreign event loops, redaction, budgets.
 
 The LangChain and LlamaIndex packages are built on this module. Everything else that an adapter needs is in
-`rl_conductor` and its documented sub-packages.
+`rl_conductor` and its documented sub-packages; an import contract checks that these two use nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
+from rl_conductor.config.profiles import ProfileName, profile_named
 from rl_conductor.errors import ConfigError
+from rl_conductor.execution.stepwise import Stepwise
+from rl_conductor.models.anthropic.wire import REDACTED_PREFIX
+from rl_conductor.models.base import OnePieceModel, WrapperModel, arguments_of, checked, priced, require, within
 from rl_conductor.models.foreign_errors import host_error
 from rl_conductor.models.openai.wire import TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of
@@ -31,29 +35,45 @@ from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
 from rl_conductor.models.request_options import allows_parallel_calls, parse_response_format, parse_tool_choice
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
 from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import WorkerEntry, worker_from
+from rl_conductor.pool.worker import Described
 from rl_conductor.pool.worker_prompt import subtask_in
 from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
+from rl_conductor.workflow.limits import upper_bound
+from rl_conductor.workflow.workflow import AccessMode
 
 __all__ = [
     "PLAN_FORMAT_NAME",
+    "REDACTED_PREFIX",
+    "AccessMode",
+    "Described",
     "FieldError",
+    "FunctionModel",
     "LearnedSource",
+    "OnePieceModel",
     "PauseSignal",
+    "ProfileName",
     "Reservation",
+    "Stepwise",
     "TokenCounts",
     "WorkerEntry",
+    "WorkerFunction",
+    "WrapperModel",
     "allows_parallel_calls",
+    "arguments_of",
     "call_async_or_sync",
     "callback_to_async_iterator",
+    "checked",
     "current_scope",
     "field_errors",
     "find_secrets",
     "first_field_error",
     "host_error",
     "in_thread",
+    "is_worker_function",
     "iterate_in_thread",
     "iterate_sync",
     "parse_finish_reason",
@@ -61,15 +81,20 @@ __all__ = [
     "parse_tool_choice",
     "parts_of",
     "price_of",
+    "priced",
+    "profile_named",
     "prompt_in",
     "redact_secrets",
+    "require",
     "response_format_of",
     "run_sync",
     "select_pool",
     "stream_async_or_sync",
     "subtask_in",
     "token_counts",
+    "upper_bound",
     "vendor_safe_name",
+    "within",
     "worker_from",
 ]
 

@@ -15,12 +15,10 @@ from langchain_conductor.models import ChatModel
 from langchain_conductor.models.nested_conductor import NestedConductor
 from langchain_conductor.pool import AnyModel, AnyWorker, HasConductor, pool_of, to_core_model, unwrap_conductor
 from langchain_conductor.tracing import trace_model, trace_planner, untraced
-from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor import Conductor, DiscoveredPool, Planner
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import LearnedSource, select_pool
 from rl_conductor.models import Model
-from rl_conductor.planning.planner import Planner
 
 ConductorSource = LearnedSource | HasConductor | Runnable[Any, Any] | Mapping[str, AnyWorker]
 """A `ChatConductor`, also with bound settings, a config or retries, a core Conductor, the folder of a learned one, or a

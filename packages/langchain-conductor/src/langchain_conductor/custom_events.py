@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rl_conductor.trace.events import Event
-from rl_conductor.trace.summary import progress
+from rl_conductor.trace import Event, progress
 
 
 def custom_data(event: Event) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.anthropic.wire import REDACTED_PREFIX
+from rl_conductor.integration import REDACTED_PREFIX
 from rl_conductor.types import (
     ContentPart,
     Continuation,

@@ -17,13 +17,11 @@ from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.models.chat_wrappers import find_chat_models, has_no_model
 from langchain_conductor.models.counted_function import CountedFunction
 from langchain_conductor.models.nested_conductor import NestedConductor
-from rl_conductor.conductor import Conductor
+from rl_conductor import Conductor
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import worker_from
+from rl_conductor.integration import Described, WorkerFunction, is_worker_function, worker_from
 from rl_conductor.models import Model, model
-from rl_conductor.pool.function_model import WorkerFunction, is_worker_function
-from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.worker import Described, Worker
+from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.types import Sampling
 
 AnyModel = Model | Runnable[Any, Any] | WorkerFunction | str

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from langchain_core import exceptions as lc_errors
 
 from rl_conductor.errors import RunError
-from rl_conductor.trace.trace import Call
+from rl_conductor.trace import Call
 
 
 class RunModelError(RunError, lc_errors.ModelError):

@@ -22,11 +22,9 @@ from langchain_conductor.messages import core_messages
 from langchain_conductor.run_errors import raise_langchain_errors
 from langchain_conductor.tracing import hide_draft_tokens, track_event
 from rl_conductor.integration import run_sync
-from rl_conductor.trace.trace import PlanRecord, Round, Trace
+from rl_conductor.trace import PlanRecord, Round, Trace
 from rl_conductor.types import Request, Value
-from rl_conductor.workflow.limits import Limits
-from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.workflow import Limits, Policy, Workflow
 
 Input = TypeVar("Input")
 Output = TypeVar("Output")

@@ -41,12 +41,12 @@ from langchain_conductor.models.budget import BudgetCallback
 from langchain_conductor.models.chat_model import ChatModel
 from langchain_conductor.models.counted_function import CountedFunction
 from langchain_conductor.models.runnable_model import RunnableModel
-from rl_conductor.integration import prompt_in
-from rl_conductor.models.base import Model, WrapperModel
-from rl_conductor.planning.planner import Planner
-from rl_conductor.trace.events import Event, PlanStarted, StepStarted, WorkflowPlanned
+from rl_conductor import Planner
+from rl_conductor.integration import WrapperModel, prompt_in
+from rl_conductor.models import Model
+from rl_conductor.trace import Event, PlanStarted, StepStarted, WorkflowPlanned
 from rl_conductor.types import Completion, Delta, Request
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.workflow import Workflow
 
 NOSTREAM_TAG = "nostream"
 """LangGraph's tag for models whose tokens are not part of the conversation."""

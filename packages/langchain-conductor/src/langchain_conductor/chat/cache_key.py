@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from langchain_conductor.models import ChatModel
 from langchain_conductor.models.invocation import callers_configurable
 from langchain_conductor.tracing import untraced
-from rl_conductor.conductor import Conductor
+from rl_conductor import Conductor
 from rl_conductor.models import Model, providers
 
 _fixed_keys: WeakKeyDictionary[Conductor, str] = WeakKeyDictionary()

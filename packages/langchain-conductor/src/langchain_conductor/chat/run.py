@@ -19,15 +19,12 @@ from langchain_conductor.messages import lc_reply, lc_usage
 from langchain_conductor.models.usage import disable_usage_callbacks
 from langchain_conductor.run_errors import to_langchain_error
 from langchain_conductor.tracing import NOSTREAM_TAG, child_config, track_event
-from rl_conductor.conductor import Conductor
+from rl_conductor import Conductor
 from rl_conductor.errors import RunError
 from rl_conductor.integration import callback_to_async_iterator, token_counts
-from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
-from rl_conductor.trace.summary import Summary
-from rl_conductor.trace.trace import Trace
+from rl_conductor.trace import AnswerDelta, Event, Finished, Listener, Summary, Trace
 from rl_conductor.types import Completion, Request
-from rl_conductor.workflow.limits import Limits
-from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow import Limits, Policy
 
 
 def answer_message(conductor: Conductor, trace: Trace) -> AIMessage:

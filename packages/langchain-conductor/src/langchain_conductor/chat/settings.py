@@ -13,16 +13,11 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter
 from langchain_conductor.call_defaults import AnswerOptions, CallDefaults
 from langchain_conductor.conductors import max_input_tokens, model_name, resolve_pool
 from langchain_conductor.pool import AnyModel, AnyWorker
-from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import DiscoveredPool
-from rl_conductor.config.profiles import Profile, profile_named
+from rl_conductor import Conductor, DiscoveredPool, Planner, Profile
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
-from rl_conductor.integration import LearnedSource, first_field_error
-from rl_conductor.planning.planner import Planner
-from rl_conductor.workflow.limits import Limits
-from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor.integration import AccessMode, LearnedSource, first_field_error, profile_named
+from rl_conductor.workflow import Limits, Policy
 
 CONDUCTOR_FIELDS = frozenset(
     {

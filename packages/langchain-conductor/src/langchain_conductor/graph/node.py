@@ -31,12 +31,10 @@ from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_u
 from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.tracing import hide_tokens, track_event, untraced
 from rl_conductor import Conductor, ConfigError, Trace
-from rl_conductor.execution.stepwise import Stepwise
-from rl_conductor.integration import run_sync
-from rl_conductor.trace.events import Event, StepFinished
-from rl_conductor.trace.trace import PlanRecord, Round, StepResult
+from rl_conductor.integration import Stepwise, run_sync
+from rl_conductor.trace import Event, PlanRecord, Round, StepFinished, StepResult
 from rl_conductor.types import Message, Request, Tool, total
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.workflow import Workflow
 
 DEFAULT_NAME = "conductor"
 OUTPUT_MODES = ("last_message", "full_history")

@@ -17,7 +17,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import StateSnapshot
 from typing_extensions import TypedDict
 
-from rl_conductor.trace.trace import Call
+from rl_conductor.trace import Call
 
 CALLS = "paused_calls"
 """The last part of the namespace, and the key of the state."""

@@ -13,9 +13,9 @@ from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWr
 from pydantic_core import PydanticCustomError
 
 from rl_conductor.errors import ConductorError
-from rl_conductor.trace.trace import PlanRecord
+from rl_conductor.trace import PlanRecord
 from rl_conductor.types import Message, Value
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.workflow import Workflow
 
 REPLAN_PROMPT = "A reviewer rejected this plan:\n{drawing}\n\n{message}\n\nWrite another one."
 ACTION = "run_workflow"

@@ -13,8 +13,8 @@ from langgraph.types import StateSnapshot
 from langchain_conductor.graph.node import PLAN, ROUNDS
 from langchain_conductor.graph.step_graph import RESULTS, Graph, read_results
 from rl_conductor.errors import ConfigError
-from rl_conductor.trace.trace import PlanRecord, StepResult
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.trace import PlanRecord, StepResult
+from rl_conductor.workflow import Workflow
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,9 @@ from langchain_conductor.graph.signals import allow_signals, raise_signals
 from langchain_conductor.graph.step_groups import StepGroup, group_steps
 from langchain_conductor.run_errors import raise_langchain_errors
 from langchain_conductor.tracing import hide_tokens
-from rl_conductor.execution.stepwise import Stepwise
-from rl_conductor.integration import run_sync
-from rl_conductor.trace.trace import Call, StepResult
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.integration import Stepwise, run_sync
+from rl_conductor.trace import Call, StepResult
+from rl_conductor.workflow import Workflow
 
 Update = dict[str, Any]
 Graph = CompiledStateGraph[Any, Any, Any, Any]

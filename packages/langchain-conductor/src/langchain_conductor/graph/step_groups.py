@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rl_conductor.workflow.workflow import Workflow
+from rl_conductor.workflow import Workflow
 
 StepGroup = frozenset[int]
 """Positions of steps: a single one, or several that form a subgraph."""

@@ -22,9 +22,8 @@ from typing_extensions import override
 from langchain_conductor.messages import PROVIDER, core_messages
 from langchain_conductor.models.replies import reply_usage
 from rl_conductor.errors import ConfigError, ModelError
-from rl_conductor.integration import PauseSignal, Reservation, current_scope
+from rl_conductor.integration import PauseSignal, Reservation, current_scope, upper_bound
 from rl_conductor.types import Message, Price, Request, Sampling, Usage, total
-from rl_conductor.workflow.limits import upper_bound
 
 MAX_TOKENS_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Vendors' names for the maximum number of tokens of a reply."""

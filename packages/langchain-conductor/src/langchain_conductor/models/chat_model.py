@@ -33,8 +33,8 @@ from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.sampling import apply_sampling
 from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import PLAN_FORMAT_NAME, price_of, vendor_safe_name
-from rl_conductor.models.base import Capabilities, checked, require, within
+from rl_conductor.integration import PLAN_FORMAT_NAME, checked, price_of, require, vendor_safe_name, within
+from rl_conductor.models import Capabilities
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Tool
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}

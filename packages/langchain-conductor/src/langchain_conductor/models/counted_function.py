@@ -5,8 +5,7 @@ from __future__ import annotations
 from langchain_conductor.messages import core_usage
 from langchain_conductor.models.budget import enforce_budget
 from langchain_conductor.models.usage import count_usage
-from rl_conductor.models.base import priced
-from rl_conductor.pool.function_model import FunctionModel
+from rl_conductor.integration import FunctionModel, priced
 from rl_conductor.types import Completion, Request
 
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from langchain_conductor.call_defaults import CallDefaults
-from rl_conductor.conductor import Conductor
-from rl_conductor.models.base import WrapperModel
+from rl_conductor import Conductor
+from rl_conductor.integration import WrapperModel
 from rl_conductor.types import Completion, Delta, Request
 
 

@@ -9,8 +9,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 
 from langchain_conductor.messages import core_message, core_usage
 from rl_conductor.errors import BadResponseError
-from rl_conductor.integration import TokenCounts, parse_finish_reason
-from rl_conductor.models.base import priced
+from rl_conductor.integration import TokenCounts, parse_finish_reason, priced
 from rl_conductor.types import Completion, FinishReason, Price, TextPart, Usage
 
 REFUSAL = "refusal"

@@ -22,8 +22,8 @@ from langchain_conductor.models.invocation import callers_configurable, has_grap
 from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.usage import UsageCallback, count_usage
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import prompt_in
-from rl_conductor.models.base import Capabilities, checked, require, within
+from rl_conductor.integration import checked, prompt_in, require, within
+from rl_conductor.models import Capabilities
 from rl_conductor.types import Completion, Delta, Price, Request
 
 MESSAGES = "messages"

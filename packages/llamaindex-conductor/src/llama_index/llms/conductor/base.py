@@ -33,12 +33,17 @@ from pydantic import PrivateAttr
 from typing_extensions import override
 
 from rl_conductor import Event, Limits, Model, Planner, Policy, Request, Trace
-from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
-from rl_conductor.integration import LearnedSource, callback_to_async_iterator, iterate_sync, run_sync
-from rl_conductor.trace.events import AnswerDelta
-from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor.integration import (
+    AccessMode,
+    LearnedSource,
+    ProfileName,
+    callback_to_async_iterator,
+    iterate_sync,
+    run_sync,
+)
+from rl_conductor.trace import AnswerDelta
 
 from .chat_requests import core_request
 from .chat_responses import chunk_response, tool_selections, trace_response

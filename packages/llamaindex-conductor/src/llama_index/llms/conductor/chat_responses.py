@@ -10,9 +10,8 @@ from llama_index.core.schema import NodeWithScore
 from pydantic_core import to_jsonable_python
 
 from rl_conductor import Completion, Trace
-from rl_conductor.integration import token_counts
-from rl_conductor.models.base import arguments_of
-from rl_conductor.trace.summary import Summary
+from rl_conductor.integration import arguments_of, token_counts
+from rl_conductor.trace import Summary
 
 from .messages import chat_message, core_message, reply_message
 from .models.task_model import SourcedCall, sourced_calls, unique_nodes

@@ -24,8 +24,8 @@ from llama_index_instrumentation.events.span import SpanDropEvent
 from llama_index_instrumentation.span import active_span_id
 
 from rl_conductor import Completion, DiscoveredPool, Event, Model, Planner, Request, Trace
-from rl_conductor.models.base import WrapperModel
-from rl_conductor.trace.events import AnswerDelta, Finished, PlanDelta
+from rl_conductor.integration import WrapperModel
+from rl_conductor.trace import AnswerDelta, Finished, PlanDelta
 from rl_conductor.types import Delta
 
 from .chat_responses import completion_response, trace_response, without_usage

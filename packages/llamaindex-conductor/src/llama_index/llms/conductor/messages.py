@@ -27,7 +27,7 @@ from llama_index.core.base.llms.types import (
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import arguments_of
+from rl_conductor.integration import arguments_of
 from rl_conductor.types import (
     ContentPart,
     Continuation,

@@ -12,11 +12,9 @@ from typing_extensions import override
 
 import rl_conductor
 from rl_conductor import DiscoveredPool, Limits, Policy, Sampling, Worker
-from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
-from rl_conductor.integration import LearnedSource, first_field_error, select_pool
-from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor.integration import AccessMode, LearnedSource, ProfileName, first_field_error, select_pool
 
 from .instrumentation import instrument_pool
 from .workers import (

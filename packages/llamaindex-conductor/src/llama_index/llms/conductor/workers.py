@@ -18,9 +18,14 @@ from llama_index.core.workflow import Workflow
 
 from rl_conductor import Card, Conductor, Model, Planner, Sampling, Worker, WorkerPool, model
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import WorkerEntry, worker_from
-from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
-from rl_conductor.pool.worker import Described
+from rl_conductor.integration import (
+    Described,
+    FunctionModel,
+    WorkerEntry,
+    WorkerFunction,
+    is_worker_function,
+    worker_from,
+)
 
 from .models.agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
 from .models.llm_model import LLMModel

@@ -33,14 +33,16 @@ from llama_index.llms.conductor.messages import core_reasoning
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Tool
 from rl_conductor.integration import (
     call_async_or_sync,
+    checked,
     in_thread,
     iterate_in_thread,
     parse_finish_reason,
     price_of,
+    priced,
+    require,
     response_format_of,
     stream_async_or_sync,
 )
-from rl_conductor.models.base import checked, priced, require
 from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
 
 from .async_support import inherits_method

@@ -10,8 +10,8 @@ from llama_index.core.base.llms.types import LLMMetadata
 from llama_index.core.rate_limiter import BaseRateLimiter
 
 from rl_conductor import Completion, Conductor, Request, Sampling, Trace
-from rl_conductor.models.base import WrapperModel
-from rl_conductor.trace.events import AnswerDelta, Finished
+from rl_conductor.integration import WrapperModel
+from rl_conductor.trace import AnswerDelta, Finished
 from rl_conductor.types import Delta
 
 from .task_model import SourcedCompletion, sourced_calls, unique_nodes

@@ -14,7 +14,7 @@ from llama_index.core.schema import NodeWithScore
 from pydantic import Field
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Trace, Usage
-from rl_conductor.models.base import OnePieceModel, checked, priced, require
+from rl_conductor.integration import OnePieceModel, checked, priced, require
 
 
 @dataclass(frozen=True)
