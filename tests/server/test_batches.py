@@ -7,6 +7,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ async def test_nothing_of_a_cancelled_request_is_stored(serve: Serve, tmp_path: 
     await until(lambda: len(a.requests) == concurrency)
     await client.batches.cancel(made.id)
     assert (await ended(client, made.id)).status == "cancelled"
-    with sqlite3.connect(tmp_path / "shared.db") as database:
+    with closing(sqlite3.connect(tmp_path / "shared.db")) as database:
         assert database.execute("SELECT count(*) FROM batch_items").fetchone() == (0,)
 
 
@@ -247,7 +248,7 @@ async def test_a_private_request_leaves_no_content_but_its_result(serve: Serve) 
         if file is not None:
             await client.files.delete(file)
     await at.service.store.write_queue.flush()
-    with sqlite3.connect(at.service.settings.store.url.removeprefix("sqlite:///")) as database:
+    with closing(sqlite3.connect(at.service.settings.store.url.removeprefix("sqlite:///"))) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM pragma_table_list WHERE type = 'table'")]
         dump = "\n".join(str(row) for table in tables for row in database.execute(f"SELECT * FROM {table}"))
         for index in ("indexed_runs", "unindexed_runs"):
@@ -423,7 +424,7 @@ async def test_a_cancelled_batch_ends_although_its_process_died(serve: Serve, tm
     await dead.aclose()
     await client.batches.cancel(made.id)
     assert (await ended(client, made.id)).status == "cancelled"
-    with sqlite3.connect(tmp_path / "shared.db") as database:
+    with closing(sqlite3.connect(tmp_path / "shared.db")) as database:
         assert database.execute("SELECT count(*) FROM batch_items").fetchone() == (0,)
 
 

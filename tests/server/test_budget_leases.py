@@ -7,7 +7,7 @@ import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -252,7 +252,7 @@ async def test_a_run_that_is_resumed_the_next_day_spends_the_budget_of_that_day(
     await asyncio.wait_for(a.asked.wait(), SOON)
     await client.responses.cancel(first.id)
     await at.service.store.write_queue.flush()
-    with sqlite3.connect(at.service.settings.store.url.removeprefix("sqlite:///")) as database:
+    with closing(sqlite3.connect(at.service.settings.store.url.removeprefix("sqlite:///"))) as database, database:
         database.execute("UPDATE runs SET created = created - 86400, charged_usd = 0")
     opened.set()
     await client.responses.create(**question, extra_headers={"idempotency-key": "one"})
