@@ -11,8 +11,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.api.adapter import ApiAdapter, HistoryContext
+from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.frames import encode_frames, wait_started
+from rl_conductor_server.api.openai_responses.state.history import HistoryContext, add_history, end_turn
+from rl_conductor_server.api.openai_responses.state.recording import record
+from rl_conductor_server.api.openai_responses.state.references import resolve_references
 from rl_conductor_server.api.response_headers import http_headers, response_header
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.auth.keys import ApiKey
@@ -118,8 +121,8 @@ class Exchange:
             self._idempotency_key,
             self.reserve,
         )
-        parsed = await self._adapter.add_history(parsed, context)
-        self._turn.callback(self._adapter.end_turn, parsed, service.store)
+        parsed = await add_history(await resolve_references(parsed, context), context)
+        self._turn.callback(end_turn, parsed, service.store)
         check_tool_results(parsed)
         return parsed
 
@@ -169,9 +172,7 @@ class Exchange:
     async def start(self, request: AdmittedRequest) -> RunHandle:
         """Starts the run of an admitted request. Raises `ApiError`."""
         run = await self._service.runs.start(request, reserve=self.reserve)
-        self._adapter.record(
-            request.parsed, run, self._service.store, key=self._key.name, is_checked=request.is_checked
-        )
+        record(request.parsed, run, self._service.store, key=self._key.name, is_checked=request.is_checked)
         self._turn.pop_all()  # the run ends it
         if request.continues_alone and self._service.runs.executes(request):
             self._keep_memory(run.task)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,10 +10,7 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.parsed_request import ParsedRequest
-from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.run_id import random_part
-from rl_conductor_server.settings import ConversationEntry, IntakeEntry
-from rl_conductor_server.store import Store
 
 
 @dataclass(frozen=True)
@@ -32,20 +29,6 @@ class ResponseHeader:
     def id_suffix(self) -> str:
         """The run's id without its prefix, for ids in the vendor's format."""
         return random_part(self.run)
-
-
-@dataclass(frozen=True)
-class HistoryContext:
-    """The store and the limits for loading the turns before a request."""
-
-    store: Store
-    key: str
-    """The name of the API key that they must belong to."""
-    limits: IntakeEntry
-    storage: ConversationEntry
-    idempotency_key: str | None
-    reserve: Callable[[int], None]
-    """Reserves memory for a number of bytes until the request ends. Raises `ApiError`."""
 
 
 class StreamEncoder(Protocol):
@@ -78,22 +61,6 @@ class ApiAdapter(Protocol):
     def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
         """Parses a request body; a `strict` server rejects fields that it would ignore. Raises `ApiError`."""
 
-    async def add_history(self, parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
-        """Adds the earlier turns to which a request refers; `end_turn` must follow, unless `record` does.
-
-        Raises:
-            ApiError: they are gone, exceed the limits, or belong to a conversation with another request in progress.
-        """
-
-    def end_turn(self, parsed: ParsedRequest, store: Store) -> None:
-        """Lets other requests continue the conversation."""
-
-    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
-        """Stores the turn for later requests, and ends the turn with the run.
-
-        If the input `is_checked`, it is stored only after guardrails allowed it.
-        """
-
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
         """Builds the body of a response that is not streamed; without results, of one that has just begun."""
 
@@ -102,16 +69,3 @@ class ApiAdapter(Protocol):
 
     def error_body(self, error: ApiError) -> dict[str, Any]:
         """Builds the body of an error response."""
-
-
-class Stateless:
-    """Part of an adapter of an API whose requests don't refer to earlier ones."""
-
-    async def add_history(self, parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:  # noqa: ARG002
-        return parsed
-
-    def end_turn(self, parsed: ParsedRequest, store: Store) -> None:
-        """Does nothing."""
-
-    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
-        """Stores nothing."""

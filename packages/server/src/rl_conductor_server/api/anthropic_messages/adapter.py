@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.trace import Trace
-from rl_conductor_server.api.adapter import ResponseHeader, Stateless, StreamEncoder
+from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder
 from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, MessagesBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import sse_event
@@ -21,7 +21,7 @@ from rl_conductor_server.runs.tool_continuation import tool_calls_of
 STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
-class Messages(Stateless):
+class Messages:
     """The adapter of `POST /v1/messages`."""
 
     name = "messages"

@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, FinishReason
-from rl_conductor_server.api.adapter import ResponseHeader, Stateless, StreamEncoder
+from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder
 from rl_conductor_server.api.openai_chat.schema import ChatBody
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.api.sse import sse_event
@@ -20,7 +20,7 @@ from rl_conductor_server.runs.tool_continuation import tool_calls_of
 DONE = "data: [DONE]\n\n"
 
 
-class ChatCompletions(Stateless):
+class ChatCompletions:
     """The adapter of `POST /v1/chat/completions`."""
 
     name = "chat"

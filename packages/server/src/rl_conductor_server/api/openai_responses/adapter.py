@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rl_conductor_server.api.adapter import HistoryContext, ResponseHeader, StreamEncoder
+from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder
 from rl_conductor_server.api.openai_responses.response import answered_body, unanswered_body
 from rl_conductor_server.api.openai_responses.schema import ResponsesBody
-from rl_conductor_server.api.openai_responses.state.history import add_history, end_turn
-from rl_conductor_server.api.openai_responses.state.recording import record
-from rl_conductor_server.api.openai_responses.state.references import resolve_references
 from rl_conductor_server.api.openai_responses.stream import ResponseStream
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError, openai_error_body
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.request_validation.parsing import parse_request
-from rl_conductor_server.runs.handle import RunHandle
-from rl_conductor_server.store import Store
 
 
 class Responses:
@@ -26,15 +21,6 @@ class Responses:
 
     def parse(self, body: bytes, *, strict: bool) -> ParsedRequest:
         return parse_request(ResponsesBody, body, strict=strict)
-
-    async def add_history(self, parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:
-        return await add_history(await resolve_references(parsed, context), context)
-
-    def end_turn(self, parsed: ParsedRequest, store: Store) -> None:
-        end_turn(parsed, store)
-
-    def record(self, parsed: ParsedRequest, run: RunHandle, store: Store, *, key: str, is_checked: bool) -> None:
-        record(parsed, run, store, key=key, is_checked=is_checked)
 
     def response(self, parsed: ParsedRequest, header: ResponseHeader, results: Results) -> dict[str, Any]:
         if not results.traces:

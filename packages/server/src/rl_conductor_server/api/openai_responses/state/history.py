@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from rl_conductor.types import Message, Request
-from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.ids import response_id
 from rl_conductor_server.api.openai_responses.items import StoredItems, output_items
 from rl_conductor_server.api.openai_responses.schema import merge_turns, to_messages
@@ -28,6 +28,20 @@ from rl_conductor_server.settings import ConversationEntry, IntakeEntry
 from rl_conductor_server.store import Store, StoredTurn, decode
 from rl_conductor_server.store.responses.responses import MAX_TURNS
 from rl_conductor_server.threads import run_by_size
+
+
+@dataclass(frozen=True)
+class HistoryContext:
+    """The store and the limits for loading the turns before a request."""
+
+    store: Store
+    key: str
+    """The name of the API key that they must belong to."""
+    limits: IntakeEntry
+    storage: ConversationEntry
+    idempotency_key: str | None
+    reserve: Callable[[int], None]
+    """Reserves memory for a number of bytes until the request ends. Raises `ApiError`."""
 
 
 async def add_history(parsed: ParsedRequest, context: HistoryContext) -> ParsedRequest:

@@ -8,12 +8,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rl_conductor_server.api.adapter import HistoryContext
 from rl_conductor_server.api.openai_responses.ids import run_of_item
 from rl_conductor_server.api.openai_responses.items import input_items
 from rl_conductor_server.api.openai_responses.schema import INPUT, Item, ItemReference, StoredParameters
 from rl_conductor_server.api.openai_responses.state.errors import too_many_parts
-from rl_conductor_server.api.openai_responses.state.history import count_parts
+from rl_conductor_server.api.openai_responses.state.history import HistoryContext, count_parts
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
 from rl_conductor_server.store import StoredTurn
