@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from sqlalchemy import Executable, Result
 from sqlalchemy.dialects import postgresql, sqlite
 
+from rl_conductor_server.store.clock import database_now
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -16,3 +20,10 @@ class StorePart:
         self._write_queue = write_queue
         self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
         """Creates an `INSERT` that may have a clause for conflicts."""
+        self._now = database_now(reader.dialect)
+        """The database's current time, for statements."""
+
+    async def _read(self, query: Executable) -> Result[Any]:
+        """Returns the result of a query that sees all earlier writes of this process."""
+        await self._write_queue.flush()
+        return await self._reader.execute(query)

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Executable, Result, Row, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import NOTHING, Amount
@@ -93,15 +93,13 @@ class Store:
         self.sign_ins = SignIns(self._reader, self.write_queue, self._clock)
         self.keys = KeyStore(self._reader, self.write_queue, self._clock)
         self.responses = ResponseStore(self._reader, self.write_queue)
-        self.conversations = ConversationStore(self._reader, self.write_queue, self._statements, lease)
+        self.conversations = ConversationStore(self._reader, self.write_queue, lease)
         self.sizes = StoredSizes(self._reader)
         self.spending = SpendingStore(self._reader, self.write_queue)
         self.cache = ResponseCache(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
-        self.batches = BatchStore(self._reader, self.write_queue, self._statements)
-        self.items = BatchItems(
-            self._reader, self.write_queue, self._statements, self._contact, owner=self.owner, lease=lease
-        )
+        self.batches = BatchStore(self._reader, self.write_queue)
+        self.items = BatchItems(self._reader, self.write_queue, self._contact, owner=self.owner, lease=lease)
 
     @classmethod
     async def open(
@@ -255,6 +253,11 @@ class Store:
 
     # ------------------------------------------------------------------------------------- reading runs
 
+    async def _read(self, query: Executable) -> Result[Any]:
+        """Returns the result of a query that sees all earlier writes of this process."""
+        await self.write_queue.flush()
+        return await self._reader.execute(query)
+
     async def get_trace(self, run: str, *, key: str | None = None) -> Trace | None:
         """Returns the trace of a run that has ended; with `key`, only if that API key paid for it.
 
@@ -262,15 +265,13 @@ class Store:
             ConfigError: another release wrote it in a format that this one can't read.
         """
         query = select(runs.c.trace).where(runs.c.id == run, *_is_paid_by(key))
-        await self.write_queue.flush()
-        body = (await self._reader.execute(query)).scalar_one_or_none()
+        body = (await self._read(query)).scalar_one_or_none()
         return None if body is None else await run_by_size(len(body), lambda: decode(Trace, body, run=run))
 
     async def measure_trace(self, run: str, *, key: str | None = None) -> int:
         """Returns the bytes of a trace; 0 if there is none."""
         size = count_octets(runs.c.trace, dialect=self._reader.dialect)
-        await self.write_queue.flush()
-        return (await self._reader.execute(select(size).where(runs.c.id == run, *_is_paid_by(key)))).scalar() or 0
+        return (await self._read(select(size).where(runs.c.id == run, *_is_paid_by(key)))).scalar() or 0
 
     async def get_rounds(self, run: str) -> tuple[Round, ...]:
         """Returns the plans and finished steps of a run that has not ended.
@@ -278,14 +279,12 @@ class Store:
         Raises:
             ConfigError: another release wrote them in a format that this one can't read.
         """
-        await self.write_queue.flush()
-        return decode_rounds(await self._reader.execute(select_steps(run)), run=run)
+        return decode_rounds(await self._read(select_steps(run)), run=run)
 
     async def get_run(self, run: str, *, key: str | None = None) -> RunRow | None:
         """Returns a run; with `key`, only if that API key paid for it."""
-        await self.write_queue.flush()
         query = select(*LISTED_COLUMNS).where(runs.c.id == run, *_is_paid_by(key))
-        row = (await self._reader.execute(query)).first()
+        row = (await self._read(query)).first()
         return None if row is None else _run_row(row)
 
     async def list_runs(self, search: Search = ALL_RUNS, *, limit: int = 50) -> Sequence[RunRow]:
@@ -317,8 +316,7 @@ class Store:
 
         Deleted runs count if the whole day on which they began is within that time.
         """
-        await self.write_queue.flush()
-        rows = (await self._reader.execute(select_usage(key, since=since))).mappings().all()
+        rows = (await self._read(select_usage(key, since=since))).mappings().all()
         return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
 
     async def read_budget(self, period: BudgetPeriod) -> BudgetState:

@@ -24,7 +24,6 @@ from rl_conductor_server.store.batches.models import (
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.retention import delete_some
-from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import batch_items, batches, files
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -61,9 +60,8 @@ class BatchLimits:
 class BatchStore(StorePart):
     """Batches, without their items."""
 
-    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, statements: Statements) -> None:
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
         super().__init__(reader, write_queue)
-        self._now = statements.now
         self.work_added = asyncio.Event()
         """Set when this process has queued items; see `BatchProcessor`."""
 

@@ -15,7 +15,6 @@ from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, It
 from rl_conductor_server.store.clock import Contact
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import batch_items, batches, runs, steps
 from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, count_octets
 from rl_conductor_server.store.write_behind import WriteBehindQueue
@@ -35,7 +34,6 @@ class BatchItems(StorePart):
         self,
         reader: StoreReader,
         write_queue: WriteBehindQueue,
-        statements: Statements,
         contact: Contact,
         *,
         owner: str,
@@ -44,13 +42,12 @@ class BatchItems(StorePart):
         """`lease` is in seconds, see `RunLeases`."""
         super().__init__(reader, write_queue)
         self._contact = contact
-        self._now = statements.now
         self._owner = owner
         columns = batch_items.c.batch, batch_items.c.line, batch_items.c.body, batches.c.key
         self._with_key: Select[Any] = select(*columns).join(batches)
         not_before = func.coalesce(batch_items.c.not_before, 0.0)
-        self._is_due = and_(batch_items.c.status == "queued", not_before <= statements.now)
-        self._is_expired = batch_items.c.heartbeat < statements.now - lease
+        self._is_due = and_(batch_items.c.status == "queued", not_before <= self._now)
+        self._is_expired = batch_items.c.heartbeat < self._now - lease
 
     async def has_batches(self) -> bool:
         """Returns `True` if there is a batch that has not ended. A query without a lock, for idle processes."""

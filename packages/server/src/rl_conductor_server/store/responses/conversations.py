@@ -16,7 +16,6 @@ from rl_conductor_server.store.batches.models import Quota
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.retention import DELETE_BATCH_SIZE, delete_some
-from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import conversation_items, conversations
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -42,13 +41,10 @@ class ConversationStore(StorePart):
     Almost every method takes the API key that the conversation must belong to.
     """
 
-    def __init__(
-        self, reader: StoreReader, write_queue: WriteBehindQueue, statements: Statements, lease: float
-    ) -> None:
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, lease: float) -> None:
         """`lease` is in seconds, see `RunLeases`."""
         super().__init__(reader, write_queue)
-        self._now = statements.now
-        self._is_unlocked = or_(conversations.c.turn.is_(None), conversations.c.turn_heartbeat < statements.now - lease)
+        self._is_unlocked = or_(conversations.c.turn.is_(None), conversations.c.turn_heartbeat < self._now - lease)
         self._turns = Counter[tuple[str, str]]()
         """The number of requests of this process that share each lock, by conversation and turn."""
 
@@ -69,15 +65,13 @@ class ConversationStore(StorePart):
 
     async def measure(self, key: str) -> Quota:
         """Returns the size and the number of all conversations of an API key."""
-        await self._write_queue.flush()
         query = select(func.sum(conversations.c.bytes).label("size"), func.count().label("number"))
-        row = (await self._reader.execute(query.where(conversations.c.key == key))).mappings().one()
+        row = (await self._read(query.where(conversations.c.key == key))).mappings().one()
         return Quota(int(row["size"] or 0), row["number"])
 
     async def get(self, conversation: str, *, key: str) -> Conversation | None:
         """Returns a conversation if it belongs to this API key."""
-        await self._write_queue.flush()
-        row = (await self._reader.execute(select(conversations).where(_is_own(conversation, key)))).mappings().first()
+        row = (await self._read(select(conversations).where(_is_own(conversation, key)))).mappings().first()
         if row is None:
             return None
         metadata = json.loads(row["metadata"])
@@ -180,9 +174,8 @@ class ConversationStore(StorePart):
 
     async def measure_items(self, conversation: str, *, key: str) -> Sequence[int]:
         """Returns the length of each item as JSON, newest first."""
-        await self._write_queue.flush()
         query = select(func.length(ITEMS.body)).where(ITEMS.conversation == conversation, _exists(conversation, key))
-        return list((await self._reader.execute(query.order_by(ITEMS.position.desc()))).scalars())
+        return list((await self._read(query.order_by(ITEMS.position.desc()))).scalars())
 
     async def load_items(self, conversation: str, *, key: str, limit: int) -> list[str]:
         """Returns up to `limit` of the newest items as JSON, oldest first."""
@@ -196,9 +189,8 @@ class ConversationStore(StorePart):
         Returns:
             `None` if they have more than `max_bytes`.
         """
-        await self._write_queue.flush()
         is_own = ITEMS.id.in_(ids), ITEMS.conversation.in_(select(conversations.c.id).where(conversations.c.key == key))
-        size = (await self._reader.execute(select(func.sum(func.length(ITEMS.body))).where(*is_own))).scalar_one()
+        size = (await self._read(select(func.sum(func.length(ITEMS.body))).where(*is_own))).scalar_one()
         if int(size or 0) > max_bytes:
             return None
         return list((await self._reader.execute(select(ITEMS.body).where(*is_own))).scalars())
@@ -207,23 +199,21 @@ class ConversationStore(StorePart):
         self, conversation: str, *, key: str, after: str | None, limit: int, newest_first: bool
     ) -> dict[str, int] | None:
         """Returns the lengths of up to `limit` items that follow item `after`, by id; `None` if that doesn't exist."""
-        await self._write_queue.flush()
         columns = ITEMS.id, func.length(ITEMS.body).label("size")
         query = select(*columns).where(ITEMS.conversation == conversation, _exists(conversation, key)).limit(limit)
         if after is not None:
-            rows = await self._reader.execute(select(ITEMS.position).where(_is_item(conversation, key, after)))
+            rows = await self._read(select(ITEMS.position).where(_is_item(conversation, key, after)))
             position = rows.scalar_one_or_none()
             if position is None:
                 return None
             query = query.where(ITEMS.position < position if newest_first else ITEMS.position > position)
         query = query.order_by(ITEMS.position.desc() if newest_first else ITEMS.position)
-        return {row.id: row.size for row in await self._reader.execute(query)}
+        return {row.id: row.size for row in await self._read(query)}
 
     async def measure_item(self, conversation: str, item: str, *, key: str) -> int | None:
         """Returns the length of an item; `None` if there is no such item."""
-        await self._write_queue.flush()
         size = select(func.length(ITEMS.body)).where(_is_item(conversation, key, item))
-        return (await self._reader.execute(size)).scalar_one_or_none()
+        return (await self._read(size)).scalar_one_or_none()
 
     async def get_items(self, conversation: str, ids: Sequence[str], *, key: str) -> list[dict[str, Any]]:
         """Returns items in the order of their ids, but for those that don't exist."""
@@ -244,9 +234,8 @@ class ConversationStore(StorePart):
 
     async def count_items(self, conversation: str, *, key: str) -> int:
         """Returns the number of items."""
-        await self._write_queue.flush()
         query = select(func.count()).where(ITEMS.conversation == conversation, _exists(conversation, key))
-        count: int = (await self._reader.execute(query)).scalar_one()
+        count: int = (await self._read(query)).scalar_one()
         return count
 
     def delete_old(self, connection: Connection, *, before: float) -> int:

@@ -113,30 +113,26 @@ class ResponseStore(StorePart):
 
     async def list_pieces(self, run: str, *, after: int) -> list[StreamPiece]:
         """Returns the pieces that a stream has sent, but for the first `after`."""
-        await self._write_queue.flush()
         query = select(stream_pieces.c.body).where(stream_pieces.c.run == run, stream_pieces.c.position >= after)
-        rows = (await self._reader.execute(query.order_by(stream_pieces.c.position))).scalars()
+        rows = (await self._read(query.order_by(stream_pieces.c.position))).scalars()
         return [piece for body in rows for piece in json.loads(body)]
 
     async def get(self, run: str, *, key: str) -> StoredResponse | None:
         """Returns a response if it belongs to this API key."""
         query = select(*RESPONSE_COLUMNS).where(responses.c.run == run, responses.c.key == key)
-        await self._write_queue.flush()
-        row = (await self._reader.execute(query)).mappings().first()
+        row = (await self._read(query)).mappings().first()
         return None if row is None else StoredResponse.model_validate(row)
 
     async def measure(self, run: str, *, key: str) -> int:
         """Returns the bytes of a response without its turn; 0 if there is none."""
         query = select(self._octets(responses.c.parameters)).where(responses.c.run == run, responses.c.key == key)
-        await self._write_queue.flush()
-        return (await self._reader.execute(query)).scalar() or 0
+        return (await self._read(query)).scalar() or 0
 
     async def measure_turns(self, run: str, *, key: str) -> Sequence[tuple[str, int]]:
         """Returns the run and the bytes of the turn of each response of a chain, newest first."""
         chain = _chain(run, key)
         query = select(responses.c.run, self._turn_size.label("size")).join(chain, chain.c.run == responses.c.run)
-        await self._write_queue.flush()
-        rows = await self._reader.execute(query.order_by(chain.c.age))
+        rows = await self._read(query.order_by(chain.c.age))
         return [(row["run"], int(row["size"])) for row in rows.mappings()]
 
     async def get_turns(self, run: str, *, key: str, limit: int = MAX_TURNS) -> Sequence[StoredTurn]:
@@ -153,8 +149,7 @@ class ResponseStore(StorePart):
     async def measure_all(self, run_ids: Collection[str], *, key: str) -> int:
         """Returns the bytes of the turns of those responses that belong to this API key."""
         query = select(func.sum(self._turn_size)).where(responses.c.run.in_(run_ids), responses.c.key == key)
-        await self._write_queue.flush()
-        return int((await self._reader.execute(query)).scalar_one() or 0)
+        return int((await self._read(query)).scalar_one() or 0)
 
     async def get_all(self, run_ids: Collection[str], *, key: str) -> Sequence[StoredTurn]:
         """Returns the turns of those responses that belong to this API key."""
@@ -172,8 +167,7 @@ class ResponseStore(StorePart):
     async def is_background(self, run: str, *, key: str) -> bool | None:
         """Returns whether the response of an API key is in the background; `None` if there is none."""
         query = select(responses.c.background).where(responses.c.run == run, responses.c.key == key)
-        await self._write_queue.flush()
-        is_background: bool | None = (await self._reader.execute(query)).scalar_one_or_none()
+        is_background: bool | None = (await self._read(query)).scalar_one_or_none()
         return is_background
 
     async def request_cancel(self, run: str) -> None:

@@ -42,8 +42,7 @@ class ResponseCache(StorePart):
             .order_by(runs.c.created.desc())
             .limit(MAX_CANDIDATES)
         )
-        await self._write_queue.flush()
-        rows = (await self._reader.execute(query)).all()
+        rows = (await self._read(query)).all()
         traces = (_decode(row.trace, row.id) for row in rows)
         return next((trace for trace in traces if trace is not None and _is_whole(trace)), None)
 

@@ -81,7 +81,7 @@ class ExperimentStore(StorePart):
         values = {
             "configured": percent,
             "percent": percent,
-            "since": database_now(self._reader.dialect),
+            "since": self._now,
             "reason": "set by the settings file",
         }
         insert = (
@@ -112,8 +112,7 @@ class ExperimentStore(StorePart):
         return await self._write_queue.execute(lambda connection: _update_canary(connection, is_unchanged, 0.0, reason))
 
     async def _fetch(self, query: Select[Any]) -> Sequence[RowMapping]:
-        await self._write_queue.flush()
-        return (await self._reader.execute(query)).mappings().all()
+        return (await self._read(query)).mappings().all()
 
 
 def _update_canary(

@@ -56,15 +56,13 @@ class FeedbackStore(StorePart):
 
     async def count_changes(self, run: str) -> int:
         """Returns the number of audit records of a run; each change of its feedback has one."""
-        await self._write_queue.flush()
         query = select(func.count()).select_from(audit_records).where(audit_records.c.run == run)
-        return int((await self._reader.execute(query)).scalar_one())
+        return int((await self._read(query)).scalar_one())
 
     async def list(self, run: str) -> Sequence[Feedback]:
         """Lists the feedback on a run, oldest first."""
-        await self._write_queue.flush()
         query = select(feedback).where(feedback.c.run == run).order_by(feedback.c.updated, *feedback.primary_key)
-        return [_from_row(row) for row in (await self._reader.execute(query)).mappings()]
+        return [_from_row(row) for row in (await self._read(query)).mappings()]
 
 
 def _from_row(row: RowMapping) -> Feedback:
