@@ -6,36 +6,11 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from rl_conductor._internal.version import package_version
-from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, MessagesBody
-from rl_conductor_server.api.openai_chat.schema import ChatBody
-from rl_conductor_server.api.openai_responses.schema import ResponsesBody
-from rl_conductor_server.endpoints.admin import CanaryBody
-from rl_conductor_server.endpoints.batches import CreateBatchBody
-from rl_conductor_server.endpoints.conversations import (
-    AddItemsBody,
-    CreateConversationBody,
-    UpdateConversationBody,
-)
-from rl_conductor_server.endpoints.keys import CreateKeyBody, RotateKeyBody
+from rl_conductor_server.endpoints.dependencies import BODIES
 
-BODIES: tuple[type[BaseModel], ...] = (
-    ChatBody,
-    ResponsesBody,
-    MessagesBody,
-    CountTokensBody,
-    CreateConversationBody,
-    UpdateConversationBody,
-    AddItemsBody,
-    CanaryBody,
-    CreateBatchBody,
-    CreateKeyBody,
-    RotateKeyBody,
-)
-"""Bodies that endpoints parse themselves, so that errors have the format of their API."""
 REFERENCE = "#/components/schemas/{model}"
 OBJECT = {"type": "object", "additionalProperties": True}
 ANSWERS: dict[int | str, dict[str, Any]] = {

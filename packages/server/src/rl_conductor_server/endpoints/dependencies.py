@@ -34,8 +34,13 @@ async def require_admin(http: Request, service: ServiceDependency) -> str:
     return name
 
 
+BODIES: list[type[BaseModel]] = []
+"""The bodies that endpoints parse themselves, so that errors have the format of their API. `openapi` describes them."""
+
+
 def json_body(kind: type[BaseModel]) -> dict[str, Any]:
-    """Returns the OpenAPI description of a JSON body that the endpoint parses itself; see `openapi`."""
+    """Returns the OpenAPI description of a JSON body that the endpoint parses itself, and adds it to `BODIES`."""
+    BODIES.append(kind)
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
