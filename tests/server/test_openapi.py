@@ -102,3 +102,15 @@ async def test_the_document_describes_the_bodies_of_all_apis_and_their_keys(serv
     assert "/sign-in" not in document["paths"]
     named = {ref.split('"')[0] for ref in str(document).replace("'", '"').split("#/components/schemas/")[1:]}
     assert named <= document["components"]["schemas"].keys()
+
+
+async def test_every_endpoint_that_reads_a_body_describes_it(serve: Serve) -> None:
+    at = await serve(keys={"red": {"sha256": hash_key(KEY)}})
+    document = (await at.http.get("/openapi.json")).json()
+    without_body = {
+        path
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+        if method in ("post", "put", "patch") and "requestBody" not in operation
+    }
+    assert without_body == {"/v1/responses/{response}/cancel", "/v1/batches/{batch_id}/cancel"}

@@ -11,7 +11,7 @@ from pydantic import model_validator
 from rl_conductor.trace.feedback import DEFAULT_KEY, Comment, Feedback, FeedbackKey, UnitScore
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.bodies import read_as
-from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Caller, RunId, ServiceDependency
+from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Caller, RunId, ServiceDependency, json_body
 from rl_conductor_server.errors import ApiError, run_not_found
 from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.service import Service
@@ -43,7 +43,7 @@ class FeedbackBody(Body):
         return Feedback(author=author, key=self.key, score=score, comment=self.comment, updated=datetime.now(UTC))
 
 
-@router.post("/v1/runs/{run}/feedback")
+@router.post("/v1/runs/{run}/feedback", openapi_extra=json_body(FeedbackBody))
 async def add_feedback(run: RunId, http: Request, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Rates a run of this API key."""
     key.check_rate()
@@ -58,7 +58,7 @@ async def list_feedback(run: RunId, service: ServiceDependency, key: Caller) -> 
     return await _feedback_list(service, run)
 
 
-@router.post("/admin/runs/{run}/feedback", dependencies=ADMIN_ONLY)
+@router.post("/admin/runs/{run}/feedback", dependencies=ADMIN_ONLY, openapi_extra=json_body(FeedbackBody))
 async def add_administrators_feedback(run: RunId, http: Request, service: ServiceDependency) -> dict[str, Any]:
     """Rates the run of any key."""
     await check_run(service, run)
