@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rl_conductor.calls.scope import call_scope
@@ -22,10 +23,10 @@ from rl_conductor.types import Request, Sampling, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import AccessMode, Workflow
+from rl_conductor_training.bench.results import SampleResult, require_any_answer
 from rl_conductor_training.tasks import Sample, Score, Task
 
 if TYPE_CHECKING:
-    from rl_conductor_training.bench.results import SampleResult
     from rl_conductor_training.bench.systems.base import System
 
 
@@ -87,6 +88,17 @@ class BenchContext:
         if self.calibration is None:
             raise ConfigError("a system that chooses or learns needs a [calibration] table: write its task there")
         return self.calibration
+
+    async def evaluate(self, systems: Iterable[System]) -> dict[str, list[SampleResult]]:
+        """Returns the results of each system on the calibration samples, by its name.
+
+        Raises:
+            ConfigError: no run had any answer.
+        """
+        calibration = self.require_calibration()
+        results = {system.name: await self.collect_results(system, calibration) for system in systems}
+        require_any_answer(chain.from_iterable(results.values()), calibration.name)
+        return results
 
     async def run(
         self,

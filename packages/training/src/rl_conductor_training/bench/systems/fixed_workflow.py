@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from statistics import fmean
 from typing import Literal
 
@@ -31,7 +32,7 @@ class FixedWorkflow(WorkflowList):
             f"{best} for every question, the best of {len(results)} workflows on {calibration.name} "
             f"(n = {len(calibration.samples)})"
         )
-        return [System(name=name, description=description, identity=system.identity, answer=system.answer)]
+        return [replace(system, name=name, description=description)]
 
 
 class Rule(BaseModel):

@@ -22,7 +22,7 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Sampling, Usage
 from rl_conductor.workflow.workflow import Step, Workflow
 from rl_conductor_training.bench.context import BenchContext
-from rl_conductor_training.bench.results import SampleResult, require_any_answer
+from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.bench.systems.single_model import select_best_worker
 from rl_conductor_training.tasks import Sample
@@ -119,9 +119,9 @@ class BestOfN(BudgetedSampling):
         """Builds the system, after measuring the cost of samples and choice on the calibration task."""
         worker = self.worker or await select_best_worker(context)
         budget = self.budget(context)
+        pilots = [self._build_best_of(f"{name}.{count}", worker, count, context) for count in (2, 3)]
         cost_of_two, cost_of_three = [
-            await self._measure_cost(self._build_best_of(f"{name}.{count}", worker, count, context), context)
-            for count in (2, 3)
+            self.mean_spending((await context.evaluate([pilot]))[pilot.name]) for pilot in pilots
         ]
         count = self.count_samples(budget, cost_of_two, cost_of_three)
         return [self._build_best_of(name, worker, count, context)]
@@ -138,13 +138,6 @@ class BestOfN(BudgetedSampling):
         description = f"{worker}'s own choice among {samples}, for what {self.like!r} spends (arXiv 2311.17311)"
         identity = f"{self.identity} {plan.model_dump_json()}"
         return System(name=name, description=description, identity=identity, answer=answer)
-
-    async def _measure_cost(self, system: System, context: BenchContext) -> float:
-        """Returns the mean spending per calibration question."""
-        calibration = context.require_calibration()
-        results = await context.collect_results(system, calibration)
-        require_any_answer(results, calibration.name)
-        return self.mean_spending(results)
 
     def count_samples(self, budget: float, cost_of_two: float, cost_of_three: float) -> int:
         """Returns the number of samples that fits the budget, including the choice among them; at least one.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from dataclasses import replace
 from typing import Literal
 
 from rl_conductor.errors import ConfigError
 from rl_conductor_training.bench.context import BenchContext
-from rl_conductor_training.bench.results import SampleResult, require_any_answer
+from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.tasks import Sample
 
@@ -36,7 +36,7 @@ class BestSingle(SystemEntry):
         calibration = context.require_calibration()
         description = f"{worker}, chosen on {calibration.name} (n = {len(calibration.samples)})"
         system = single_worker_system(worker, context)
-        return [System(name=name, description=description, identity=system.identity, answer=system.answer)]
+        return [replace(system, name=name, description=description)]
 
 
 def single_worker_system(worker: str, context: BenchContext) -> System:
@@ -52,18 +52,8 @@ def single_worker_system(worker: str, context: BenchContext) -> System:
 
 
 async def evaluate_workers(context: BenchContext) -> dict[str, list[SampleResult]]:
-    """Returns the results of each worker alone on the calibration samples.
-
-    Raises:
-        ConfigError: no worker had any answer.
-    """
-    calibration = context.require_calibration()
-    results = {
-        worker: await context.collect_results(single_worker_system(worker, context), calibration)
-        for worker in context.pool
-    }
-    require_any_answer(chain.from_iterable(results.values()), calibration.name)
-    return results
+    """Returns the results of each worker alone on the calibration samples; raises like `BenchContext.evaluate`."""
+    return await context.evaluate(single_worker_system(worker, context) for worker in context.pool)
 
 
 async def select_best_worker(context: BenchContext) -> str:

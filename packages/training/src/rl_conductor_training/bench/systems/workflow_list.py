@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain as flatten
 from itertools import permutations
 from typing import Self
 
@@ -13,7 +12,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.context import BenchContext
-from rl_conductor_training.bench.results import SampleResult, require_any_answer
+from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.tasks import Sample
 
@@ -66,18 +65,9 @@ class WorkflowList(SystemEntry):
         return {" → ".join(chain): build_chain([roles[role] for role in chain]) for chain in chains}
 
     async def evaluate(self, context: BenchContext) -> dict[str, list[SampleResult]]:
-        """Returns the results of each workflow on the calibration samples.
-
-        Raises:
-            ConfigError: no run had any answer.
-        """
-        calibration = context.require_calibration()
-        results = {
-            name: await context.collect_results(workflow_system(name, workflow, context), calibration)
-            for name, workflow in self.workflows(context.pool).items()
-        }
-        require_any_answer(flatten.from_iterable(results.values()), calibration.name)
-        return results
+        """Returns the results of each workflow on the calibration samples; raises like `BenchContext.evaluate`."""
+        workflows = self.workflows(context.pool).items()
+        return await context.evaluate(workflow_system(name, workflow, context) for name, workflow in workflows)
 
 
 def workflow_system(name: str, workflow: Workflow, context: BenchContext) -> System:
