@@ -11,7 +11,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, Message, Price, ToolCall, Usage
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import NewRun, store
-from rl_conductor_server.store.clock import DATABASE_NOW
+from rl_conductor_server.store.dialects import DATABASE_NOW
 from server.chat_requests import BODY
 from server.conftest import ONE_STEP, At, Serve
 

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import time
 
-from sqlalchemy import ColumnElement, Float, TextualSelect, literal_column, text
-
-DATABASE_NOW = {
-    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
-    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) AS double precision)",
-}
-"""SQL expressions for the current time in seconds since 1970; SQLite's is that of the machine."""
-
 MAX_STEP_BACK = 60.0
 """Seconds by which the database's time may go back while that of a `DatabaseClock` waits for it; a correction of its
 clock by more is followed at once, because budgets and retention go by it."""
 TICK = 1e-6
 """Seconds between two times while the clock waits: the least that a column keeps apart."""
-
-
-def database_now(dialect: str) -> ColumnElement[float]:
-    """Builds an expression for the database's current time."""
-    return literal_column(DATABASE_NOW[dialect], Float)
-
-
-def select_now(dialect: str) -> TextualSelect:
-    """Builds a query for the database's current time."""
-    return text(f"SELECT {DATABASE_NOW[dialect]} AS now").columns(now=Float)
 
 
 class DatabaseClock:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Executable, Result
-from sqlalchemy.dialects import postgresql, sqlite
 
-from rl_conductor_server.store.clock import database_now
+from rl_conductor_server.store.dialects import database_now, insert_into
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -18,7 +18,7 @@ class StorePart:
     def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
         self._reader = reader
         self._write_queue = write_queue
-        self._insert = (sqlite if reader.dialect == "sqlite" else postgresql).insert
+        self._insert = partial(insert_into, dialect=reader.dialect)
         """Creates an `INSERT` that may have a clause for conflicts."""
         self._now = database_now(reader.dialect)
         """The database's current time, for statements."""

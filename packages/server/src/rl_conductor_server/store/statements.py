@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from sqlalchemy import (
@@ -14,10 +15,9 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
-from rl_conductor_server.store.clock import database_now
 from rl_conductor_server.store.column_types import Count, Dollars
+from rl_conductor_server.store.dialects import database_now, insert_into
 from rl_conductor_server.store.tables import (
     CHARGE_COLUMNS,
     USAGE_COLUMNS,
@@ -75,7 +75,7 @@ class Statements:
     @classmethod
     def for_dialect(cls, dialect: str, *, search_index: bool = True) -> Self:
         """Builds them for `sqlite` or `postgresql`."""
-        insert = sqlite.insert if dialect == "sqlite" else postgresql.insert
+        insert = partial(insert_into, dialect=dialect)
         now = database_now(dialect)
         run = insert(runs).values(heartbeat=now)
         claim = run.on_conflict_do_nothing(index_elements=["key", "idempotency_key", "choice"])

@@ -25,9 +25,10 @@ from rl_conductor.types import Usage, total
 from rl_conductor_server.store.batches.batches import BatchStore
 from rl_conductor_server.store.batches.files import FileStore
 from rl_conductor_server.store.batches.items import BatchItems
-from rl_conductor_server.store.clock import Contact, DatabaseClock, select_now
+from rl_conductor_server.store.clock import Contact, DatabaseClock
 from rl_conductor_server.store.codec import decode, decode_rounds
 from rl_conductor_server.store.database import open_database, open_writer
+from rl_conductor_server.store.dialects import count_octets, select_now
 from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.keys.sign_ins import SignIns
@@ -58,7 +59,7 @@ from rl_conductor_server.store.statements import Statements
 from rl_conductor_server.store.tables import PLAN_POSITION, USAGE_COLUMNS, pairs, runs
 from rl_conductor_server.store.usage.daily_usage import delete_days
 from rl_conductor_server.store.usage.spending import SpendingStore
-from rl_conductor_server.store.usage.stored_sizes import StoredSizes, count_octets
+from rl_conductor_server.store.usage.stored_sizes import StoredSizes
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 from rl_conductor_server.threads import run_by_size
 

@@ -13,10 +13,11 @@ from rl_conductor_server.store.batches.files import measure_usage
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
 from rl_conductor_server.store.clock import Contact
+from rl_conductor_server.store.dialects import count_octets
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import batch_items, batches, runs, steps
-from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, count_octets
+from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_ATTEMPTS = 5

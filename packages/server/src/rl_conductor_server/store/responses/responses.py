@@ -10,11 +10,12 @@ from typing import Any
 from sqlalchemy import CTE, ColumnElement, Connection, Executable, delete, func, insert, literal, select, update
 
 from rl_conductor.types import Text, Value
+from rl_conductor_server.store.dialects import count_octets
 from rl_conductor_server.store.models import COMPARISON_APIS
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.retention import delete_some
 from rl_conductor_server.store.tables import pairs, responses, runs, steps, stream_pieces
-from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, count_octets, size_of
+from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, size_of
 
 MAX_TURNS = 1_000
 """Maximum number of earlier responses in a conversation."""

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Table, and_, select, update
 
 from rl_conductor.types import Usage
-from rl_conductor_server.store.clock import database_now
+from rl_conductor_server.store.dialects import database_now
 from rl_conductor_server.store.models import COMPARISON_APIS, INTERNAL_APIS, AnswerOutcome, Canary, Pair
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.queries import exact_sum, is_release_of

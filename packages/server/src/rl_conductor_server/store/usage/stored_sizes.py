@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Executable, LargeBinary, cast, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Executable, delete, func, select
 
+from rl_conductor_server.store.dialects import insert_into
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import DAY, stored_sizes
 
@@ -28,7 +28,7 @@ class Growth(NamedTuple):
 
 
 class StoredSizes:
-    """Part of the `Store`."""
+    """The bytes that each API key stores."""
 
     def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
@@ -59,14 +59,8 @@ def size_of(text: str | None) -> int:
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
-def count_octets(column: ColumnElement[Any], *, dialect: str) -> ColumnElement[int]:
-    """Builds the number of bytes of a column of text; 0 if it is null."""
-    octets = func.length(cast(column, LargeBinary)) if dialect == "sqlite" else func.octet_length(column)
-    return func.coalesce(octets, 0)
-
-
 def _add_to_count(dialect: str) -> Executable:
-    statement = sqlite.insert(stored_sizes) if dialect == "sqlite" else postgresql.insert(stored_sizes)
+    statement = insert_into(stored_sizes, dialect)
     return statement.on_conflict_do_update(
         index_elements=list(stored_sizes.primary_key),
         set_={"bytes": stored_sizes.c.bytes + statement.excluded.bytes},
