@@ -1,4 +1,4 @@
-"""Decodes stored JSON, which an older or newer release may have written."""
+"""Decodes rows, and stored JSON, which an older or newer release may have written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from sqlalchemy import Row
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import PlanRecord, Round, StepResult
-from rl_conductor_server.store.tables import PLAN_POSITION
+from rl_conductor.types import Usage
+from rl_conductor_server.store.tables import PLAN_POSITION, USAGE_COLUMNS
 
 V = TypeVar("V", bound=BaseModel)
 
@@ -49,3 +50,8 @@ def decode_rounds(rows: Iterable[Row[Any]], *, run: str) -> tuple[Round, ...]:
         else:
             results.setdefault(row.round, []).append(decode(StepResult, row.body, run=run))
     return tuple(Round(plan=plans[number], results=tuple(results.get(number, ()))) for number in sorted(plans))
+
+
+def usage_of(row: Row[Any]) -> Usage:
+    """Returns the usage of a row that has all `USAGE_COLUMNS`."""
+    return Usage(**{name: getattr(row, name) for name in USAGE_COLUMNS})

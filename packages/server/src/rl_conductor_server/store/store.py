@@ -26,7 +26,7 @@ from rl_conductor_server.store.batches.batches import BatchStore
 from rl_conductor_server.store.batches.files import FileStore
 from rl_conductor_server.store.batches.items import BatchItems
 from rl_conductor_server.store.clock import Contact, DatabaseClock
-from rl_conductor_server.store.codec import decode, decode_rounds
+from rl_conductor_server.store.codec import decode, decode_rounds, usage_of
 from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.dialects import count_octets, select_now
 from rl_conductor_server.store.keys.api_keys import KeyStore
@@ -317,8 +317,7 @@ class Store:
 
         Deleted runs count if the whole day on which they began is within that time.
         """
-        rows = (await self._read(select_usage(key, since=since))).mappings().all()
-        return total(Usage(**{name: row[name] for name in USAGE_COLUMNS}) for row in rows)
+        return total(map(usage_of, await self._read(select_usage(key, since=since))))
 
     async def read_budget(self, period: BudgetPeriod) -> BudgetState:
         """Returns the spending of all processes in a period; raises like `extend_budget`."""
@@ -385,6 +384,5 @@ def _is_paid_by(key: str | None) -> tuple[ColumnElement[bool], ...]:
 
 
 def _run_row(row: Row[Any]) -> RunRow:
-    values = row._asdict()
-    usage = Usage(**{name: values.pop(name) for name in USAGE_COLUMNS})
-    return RunRow.model_validate(values | {"usage": usage, "labels": json.loads(values["labels"])})
+    values = {name: value for name, value in row._asdict().items() if name not in USAGE_COLUMNS}
+    return RunRow.model_validate(values | {"usage": usage_of(row), "labels": json.loads(row.labels)})

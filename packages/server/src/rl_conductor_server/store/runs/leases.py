@@ -17,8 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, not_, select, updat
 from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.audit import Ended, InFlight, unfinished_record_of
 from rl_conductor.trace.trace import Round, Trace
-from rl_conductor.types import Usage
-from rl_conductor_server.store.codec import IncompatibleReleaseError, decode, decode_rounds
+from rl_conductor_server.store.codec import IncompatibleReleaseError, decode, decode_rounds, usage_of
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
 from rl_conductor_server.store.runs.audit_records import RecordFactory, append_records
@@ -193,7 +192,7 @@ def _audit_record(row: Row[Any], rounds: Sequence[Round]) -> RecordFactory:
         ended,
         began=datetime.fromtimestamp(row.created, UTC),
         seconds=_seconds_until_heartbeat(row),
-        usage=Usage(**{name: getattr(row, name) for name in USAGE_COLUMNS}),
+        usage=usage_of(row),
         in_flight=InFlight(usd=row.reserved_usd, tokens=row.reserved_tokens) if has_calls_in_flight else None,
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, func, or_, select
+from sqlalchemy import Row, Select, func, or_, select
 
-from rl_conductor.types import Usage
+from rl_conductor_server.store.codec import usage_of
 from rl_conductor_server.store.models import INTERNAL_APIS, Session
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.queries import exact_sum
@@ -66,12 +66,9 @@ async def _read_sessions(reader: StoreReader, names: Sequence[Name]) -> list[Ses
         .where(or_(runs.c.session.in_(sessions), runs.c.id.in_(sessions)), runs.c.api.not_in(INTERNAL_APIS))
         .group_by(runs.c.key, name)
     )
-    rows = (await reader.execute(query)).mappings().all()
-    return [_session(row) for row in rows if (row["key"], row["name"]) in set(names)]
+    rows = (await reader.execute(query)).all()
+    return [_session(row) for row in rows if (row.key, row.name) in set(names)]
 
 
-def _session(row: RowMapping) -> Session:
-    usage = Usage(**{name: row[name] for name in USAGE_COLUMNS})
-    return Session(
-        key=row["key"], session=row["name"], turns=row["turns"], first=row["first"], last=row["last"], usage=usage
-    )
+def _session(row: Row[Any]) -> Session:
+    return Session(key=row.key, session=row.name, turns=row.turns, first=row.first, last=row.last, usage=usage_of(row))

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from sqlalchemy import BigInteger, Row, cast, func, select
 
 from rl_conductor.types import Usage, total
+from rl_conductor_server.store.codec import usage_of
 from rl_conductor_server.store.models import Spending, SpendingGroup
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.queries import exact_sum
@@ -37,10 +38,10 @@ class SpendingStore(StorePart):
             for row in await self._reader.execute(select_days(group_by, since=since, before=before)):
                 summed.add(row.day)
                 if row.name is not None:
-                    usages[row.day * DAY // width, row.name].append(_usage(row))
+                    usages[row.day * DAY // width, row.name].append(usage_of(row))
         for start, end in _gaps(since, before, summed):
             for row in await self._read_usage(group_by, since=start, before=end, width=width):
-                usages[row.bucket, row.name].append(_usage(row))
+                usages[row.bucket, row.name].append(usage_of(row))
         return [
             Spending(name=name, start=bucket * width, usage=total(parts))
             for (bucket, name), parts in sorted(usages.items())
@@ -90,7 +91,3 @@ def _gaps(since: float, before: float, summed: Iterable[int]) -> Iterator[tuple[
         since = (day + 1) * DAY
     if since < before:
         yield since, before
-
-
-def _usage(row: Row[Any]) -> Usage:
-    return Usage(**{name: getattr(row, name) for name in USAGE_COLUMNS})
