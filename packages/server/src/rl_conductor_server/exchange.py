@@ -166,7 +166,7 @@ class Exchange:
             return model
         arm = None
         if self._idempotency_key is not None:
-            arm = await service.store.find_arm(self._key.name, self._idempotency_key)
+            arm = await service.store.idempotency.find_arm(self._key.name, self._idempotency_key)
         return experiment.arms[arm or service.canaries.assign_arm(experiment, self._key.name, parsed)]
 
     async def start(self, request: AdmittedRequest) -> RunHandle:

@@ -127,7 +127,7 @@ class RunRegistry:
             active = self._find_active(request, request.idempotency_key)
             if active is not None:
                 return active
-            answer = await self._store.cache.find_replay(new)
+            answer = await self._store.idempotency.find_replay(new)
             if answer is not None:
                 if replayed := await self._replay(request, answer, reserve):
                     return replayed

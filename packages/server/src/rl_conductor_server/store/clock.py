@@ -32,24 +32,3 @@ class DatabaseClock:
         is_step_back = self._latest - MAX_STEP_BACK <= estimate <= self._latest
         self._latest = self._latest + TICK if is_step_back else estimate
         return self._latest
-
-
-class Contact:
-    """Tracks interruptions of this process's contact with the database."""
-
-    def __init__(self, lease: float) -> None:
-        self._lease = lease
-        self._last: float | None = None
-        self._began = float("-inf")
-
-    def record(self) -> None:
-        """Notes that the database answered; a gap of more than a lease counts as an interruption."""
-        now = time.monotonic()
-        if self._last is not None and now - self._last > self._lease > 0:
-            self._began = now
-        self._last = now
-
-    @property
-    def was_interrupted(self) -> bool:
-        """Whether an interruption ended less than a lease ago."""
-        return time.monotonic() - self._began < self._lease

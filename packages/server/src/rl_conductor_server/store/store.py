@@ -25,14 +25,15 @@ from rl_conductor.types import Usage, total
 from rl_conductor_server.store.batches.batches import BatchStore
 from rl_conductor_server.store.batches.files import FileStore
 from rl_conductor_server.store.batches.items import BatchItems
-from rl_conductor_server.store.clock import Contact, DatabaseClock
+from rl_conductor_server.store.clock import DatabaseClock
 from rl_conductor_server.store.codec import decode, decode_rounds, usage_of
+from rl_conductor_server.store.contact import Contact
 from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.dialects import count_octets, select_now
 from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.keys.sign_ins import SignIns
-from rl_conductor_server.store.models import Arm, Claim, NewRun, RunRow, Search, Session, Status
+from rl_conductor_server.store.models import Claim, NewRun, RunRow, Search, Session, Status
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.responses.conversations import ConversationStore
 from rl_conductor_server.store.responses.responses import ResponseStore
@@ -40,6 +41,7 @@ from rl_conductor_server.store.runs.audit_records import read_records
 from rl_conductor_server.store.runs.cache import ResponseCache
 from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
+from rl_conductor_server.store.runs.idempotency import IdempotencyKeys
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
 from rl_conductor_server.store.runs.queries import LISTED_COLUMNS, select_steps, select_usage, select_workers
 from rl_conductor_server.store.runs.retention import delete_old_runs, delete_some
@@ -98,6 +100,7 @@ class Store:
         self.sizes = StoredSizes(self._reader)
         self.spending = SpendingStore(self._reader, self.write_queue)
         self.cache = ResponseCache(self._reader, self.write_queue)
+        self.idempotency = IdempotencyKeys(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
         self.batches = BatchStore(self._reader, self.write_queue)
         self.items = BatchItems(self._reader, self.write_queue, self._contact, owner=self.owner, lease=lease)
@@ -303,12 +306,6 @@ class Store:
     async def list_workers(self) -> Sequence[str]:
         """Lists the names of all workers that runs have called; the planner's is the empty string."""
         return (await self._reader.execute(select_workers())).scalars().all()
-
-    async def find_arm(self, key: str, idempotency_key: str) -> Arm | None:
-        """Returns the experiment's arm that an earlier attempt at the same request was assigned to, if any."""
-        query = select(runs.c.arm).where(runs.c.key == key, runs.c.idempotency_key == idempotency_key).limit(1)
-        arm: Arm | None = (await self._reader.execute(query)).scalar_one_or_none()
-        return arm
 
     # ------------------------------------------------------------------------------------------- budgets
 

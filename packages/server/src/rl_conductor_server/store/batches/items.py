@@ -12,7 +12,7 @@ from rl_conductor_server.store.batches.batches import BatchStore, settle
 from rl_conductor_server.store.batches.files import measure_usage
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
-from rl_conductor_server.store.clock import Contact
+from rl_conductor_server.store.contact import Contact
 from rl_conductor_server.store.dialects import count_octets
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader

@@ -6,9 +6,8 @@ from sqlalchemy import and_, func, select
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.store.codec import IncompatibleReleaseError, decode
-from rl_conductor_server.store.models import NewRun, StoredAnswer
+from rl_conductor_server.store.models import NewRun
 from rl_conductor_server.store.part import StorePart
-from rl_conductor_server.store.runs.leases import HAS_ANSWER, is_same_request
 from rl_conductor_server.store.tables import runs
 
 MAX_TRACE_CHARS = 4 * 2**20
@@ -19,13 +18,7 @@ MAX_CANDIDATES = 3
 
 
 class ResponseCache(StorePart):
-    """The stored answers, as far as a request may get them again."""
-
-    async def find_replay(self, run: NewRun) -> StoredAnswer | None:
-        """Returns the answer to an earlier attempt at the same request, by its idempotency key."""
-        query = select(runs.c.id, runs.c.created, runs.c.digest).where(is_same_request(run), HAS_ANSWER)
-        row = (await self._reader.execute(query)).mappings().first()
-        return None if row is None else StoredAnswer.model_validate(row)
+    """The stored answers that another request may get."""
 
     async def find(self, run: NewRun, *, max_age: float) -> Trace | None:
         """Returns the newest whole answer of the same API key to the same request as `run`, at most `max_age` old."""

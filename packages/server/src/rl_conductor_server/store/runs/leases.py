@@ -21,6 +21,7 @@ from rl_conductor_server.store.codec import IncompatibleReleaseError, decode, de
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun
 from rl_conductor_server.store.runs.audit_records import RecordFactory, append_records
+from rl_conductor_server.store.runs.idempotency import HAS_ANSWER, is_same_request
 from rl_conductor_server.store.runs.queries import select_steps
 from rl_conductor_server.store.runs.run_writer import charge_values, excerpt, user_rows, worker_usage_rows
 from rl_conductor_server.store.statements import Statements
@@ -34,8 +35,6 @@ END_COLUMNS = ("seconds", "error", "error_code", "trace", "answer")
 """Columns that are set only when a run has ended."""
 COLUMNS_BUT_TRACE = [column for column in runs.c if column is not runs.c.trace]
 """The trace may be long, and other writes wait while it is read."""
-HAS_ANSWER = and_(runs.c.status == "done", runs.c.trace.is_not(None))
-"""`False` also if the answer was deleted."""
 EXPIRED_COLUMNS = ("id", "key", "idempotency_key", "api", "model", "owner", "created", "heartbeat")
 
 
@@ -160,11 +159,6 @@ class RunLeases:
             "error": f"{SERVER_GONE}: no sign of life for {self.seconds:g} s{hint}",
             **charge_values(_charged_at_end(row)),
         }
-
-
-def is_same_request(run: NewRun) -> ColumnElement[bool]:
-    """Builds the condition that a run has the idempotency key of `run`, and is its choice."""
-    return and_(runs.c.key == run.key, runs.c.idempotency_key == run.idempotency_key, runs.c.choice == run.choice)
 
 
 def _readable_rounds(connection: Connection, run: str) -> tuple[Round, ...]:
