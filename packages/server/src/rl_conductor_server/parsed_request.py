@@ -1,4 +1,4 @@
-"""`ParsedRequest`: a request independent of its API."""
+"""`ParsedRequest`: a request independent of its API, with the field `conductor` that extends each of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_conductor.types import Effort, Request, Value
-from rl_conductor_server.extension import Extension
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.policy import Policy
 
 MAX_CHOICES = 8
 SESSION_LABELS = ("session_id", "session", "conversation_id", "thread_id")
@@ -24,14 +25,22 @@ UserName = Annotated[str, Field(max_length=512)]
 """How a client names its end user."""
 StopSequences = Annotated[tuple[str, ...], Field(max_length=64)]
 """Texts at which an answer ends; each piece of it is searched for all of them."""
-RequestedEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""The reasoning efforts of all vendors."""
-NEAREST_EFFORTS: dict[RequestedEffort, Effort] = {"none": "minimal", "xhigh": "high", "max": "high"}
-"""The nearest supported effort of those that are not."""
 
 
-def nearest_effort(effort: RequestedEffort | None) -> Effort | None:
-    return None if effort is None else NEAREST_EFFORTS.get(effort) or effort  # type: ignore[return-value]
+class Extension(Value):
+    """The field `conductor` of a request, an extension of each API: policy, limits, trace and progress of one request.
+
+    A request can only tighten the policy and limits of the model, never relax them.
+    """
+
+    policy: Policy | None = None
+    """Applied in addition to the server's own; a worker must be allowed by both."""
+    limits: Limits | None = None
+    """Applied in addition to the model's own; the lower value of each limit applies."""
+    trace: Literal["none", "summary", "full"] = "summary"
+    """How much of the run the response contains in its field `conductor`."""
+    progress: Literal["comments", "chunks"] = "comments"
+    """How a stream reports steps: in comments, which all clients ignore, or in chunks without choices."""
 
 
 class ResponseState(Value):

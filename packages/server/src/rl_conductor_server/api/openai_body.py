@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from rl_conductor_server.extension import Extension
-from rl_conductor_server.parsed_request import Metadata, UserName
+from rl_conductor_server.parsed_request import Extension, Metadata, UserName
 from rl_conductor_server.request_validation.markers import ignorable
 from rl_conductor_server.request_validation.parsing import Body
 

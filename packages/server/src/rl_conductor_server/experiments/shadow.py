@@ -23,9 +23,8 @@ from rl_conductor_server.errors import ApiError
 from rl_conductor_server.experiments.experiment import Experiment
 from rl_conductor_server.experiments.judge import AnswerPair, NoVerdictError, compare_answers
 from rl_conductor_server.experiments.sampling import hash_to_fraction
-from rl_conductor_server.extension import Extension
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.parsed_request import ParsedRequest
+from rl_conductor_server.parsed_request import Extension, ParsedRequest
 from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.runs.request import AdmittedRequest, admit

@@ -11,9 +11,9 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.catalog import ServedModel
-from rl_conductor_server.extension import check_selectors, effort_limits, merge_policies
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.budgets import SharedLimits
+from rl_conductor_server.runs.effective_policy import check_selectors, effort_limits, merge_policies
 from rl_conductor_server.runs.run_id import new_run_id
 from rl_conductor_server.runs.truncation import fit_context
 from rl_conductor_server.store import NewRun

@@ -13,8 +13,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.replay import StepChange, rounds_before
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.extension import Extension
-from rl_conductor_server.parsed_request import ParsedRequest
+from rl_conductor_server.parsed_request import Extension, ParsedRequest
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import admit
 from rl_conductor_server.service import Service

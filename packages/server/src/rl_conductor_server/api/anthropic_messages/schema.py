@@ -21,15 +21,13 @@ from rl_conductor.types import (
 from rl_conductor_server.api.anthropic_messages.documents import Block, Document, Image, SearchResult, Text
 from rl_conductor_server.api.anthropic_messages.vendor_tools import ToolReference, ToolType, VendorToolBlock
 from rl_conductor_server.api.content import tool_message
-from rl_conductor_server.extension import Extension
+from rl_conductor_server.api.efforts import NEAREST_EFFORTS, RequestedEffort, nearest_effort
 from rl_conductor_server.parsed_request import (
-    NEAREST_EFFORTS,
+    Extension,
     MaxTokens,
     ParsedRequest,
-    RequestedEffort,
     StopSequences,
     UserName,
-    nearest_effort,
 )
 from rl_conductor_server.request_validation.markers import check_tool_choice, ignorable, only
 from rl_conductor_server.request_validation.parsing import Body

@@ -14,6 +14,7 @@ from rl_conductor_server.api.content import (
     json_format,
     tool_message,
 )
+from rl_conductor_server.api.efforts import NEAREST_EFFORTS, RequestedEffort, nearest_effort
 from rl_conductor_server.api.openai_body import AnyJson, OpenAIBody, StreamOptions, TextFormat
 from rl_conductor_server.api.openai_responses.ids import MAX_ID_CHARS, run_of_response
 from rl_conductor_server.api.openai_responses.input_parts import InputPart, Part
@@ -24,12 +25,9 @@ from rl_conductor_server.api.openai_responses.vendor_items import (
     VendorItem,
 )
 from rl_conductor_server.parsed_request import (
-    NEAREST_EFFORTS,
     MaxTokens,
     ParsedRequest,
-    RequestedEffort,
     ResponseState,
-    nearest_effort,
 )
 from rl_conductor_server.request_validation.markers import check_tool_choice, ignorable, only, tool_type
 from rl_conductor_server.request_validation.parsing import Body

@@ -1,16 +1,12 @@
-"""The request field `conductor`, an extension of each API: policy, limits, trace and progress of one request.
-
-A request can only tighten the policy and limits of the model, never relax them.
-"""
+"""Combines the policy and the limits that a request asks for with those of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import PolicyError
-from rl_conductor.types import Card, Effort, Value
+from rl_conductor.types import Card, Effort
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor_server.errors import invalid_request
@@ -24,19 +20,6 @@ EFFORTS: dict[Effort, Limits] = {
     "high": Limits(),
 }
 """The limits of each reasoning effort: one call, a short plan, one full plan, or the model's own limits."""
-
-
-class Extension(Value):
-    """The field `conductor` of a request."""
-
-    policy: Policy | None = None
-    """Applied in addition to the server's own; a worker must be allowed by both."""
-    limits: Limits | None = None
-    """Applied in addition to the model's own; the lower value of each limit applies."""
-    trace: Literal["none", "summary", "full"] = "summary"
-    """How much of the run the response contains in its field `conductor`."""
-    progress: Literal["comments", "chunks"] = "comments"
-    """How a stream reports steps: in comments, which all clients ignore, or in chunks without choices."""
 
 
 def effort_limits(effort: Effort | None) -> Limits:

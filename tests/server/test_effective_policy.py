@@ -16,7 +16,7 @@ from rl_conductor.types import Card, Effort
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.extension import check_selectors, effort_limits, merge_policies
+from rl_conductor_server.runs.effective_policy import check_selectors, effort_limits, merge_policies
 
 CARDS = (Card(name="a", tags={"fast"}, region="eu"), Card(name="b", tags={"fast"}), Card(name="c", region="us"))
 SELECTORS = st.frozensets(st.sampled_from(["a", "b", "c", "*", "tag:fast", "region:eu", "region:us"]), max_size=3)
