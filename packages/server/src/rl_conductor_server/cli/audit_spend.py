@@ -14,8 +14,8 @@ from rl_conductor._internal.formatting import cost, cost_in_words, counted, doll
 from rl_conductor._internal.io import reading_errors
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.experiments.log_formats import LoggedCall, parse_line
-from rl_conductor_server.experiments.spend_audit import (
+from rl_conductor_server.spend_audit.log_formats import LoggedCall, parse_line
+from rl_conductor_server.spend_audit.report import (
     FAILURES,
     MAX_SIMPLE_INPUT,
     MAX_SIMPLE_OUTPUT,

@@ -16,8 +16,8 @@ from rl_conductor._internal.formatting import cost_in_words, counted, dollars, s
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.cli import store_options
+from rl_conductor_server.distribution import Distribution
 from rl_conductor_server.experiments.results import ExperimentResult, load_results
-from rl_conductor_server.experiments.spend_audit import Distribution
 from rl_conductor_server.store import Store
 
 

@@ -1,1 +1,1 @@
-"""Experiments on live traffic: shadow runs, canaries with guards, judges; and the audit of logged spending."""
+"""Experiments on live traffic: shadow runs, canaries with guards, and judges."""

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from statistics import quantiles
 
 from rl_conductor.types import Usage, Value, total
-from rl_conductor_server.experiments.log_formats import LoggedCall
+from rl_conductor_server.distribution import Distribution
+from rl_conductor_server.spend_audit.log_formats import LoggedCall
 
 MAX_SIMPLE_INPUT, MAX_SIMPLE_OUTPUT = 1_000, 300
 """Maximum number of tokens of a query that looks simple."""
@@ -74,20 +74,6 @@ def group_into_queries(calls: Iterable[LoggedCall]) -> list[Query]:
             queries.append(query)
         query.calls.append(call)
     return queries
-
-
-class Distribution(Value):
-    """Mean, median and 95th percentile."""
-
-    mean: float
-    p50: float
-    p95: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Distribution:
-        """Summarizes one or more values."""
-        ranks = quantiles(values, n=20, method="inclusive") if len(values) > 1 else [values[0]] * 19
-        return cls(mean=sum(values) / len(values), p50=ranks[9], p95=ranks[18])
 
 
 class QueryTotals(Value):

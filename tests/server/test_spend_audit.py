@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from rl_conductor.cli.main import app
 from rl_conductor.errors import ConfigError
-from rl_conductor_server.experiments.log_formats import LoggedCall, parse_line
-from rl_conductor_server.experiments.spend_audit import group_into_queries, report_spending
+from rl_conductor_server.spend_audit.log_formats import LoggedCall, parse_line
+from rl_conductor_server.spend_audit.report import group_into_queries, report_spending
 
 MESSAGES = [{"role": "user", "content": "What is 17 * 23?"}]
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 40}}

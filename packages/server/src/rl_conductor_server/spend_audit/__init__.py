@@ -1,0 +1,1 @@
+"""Reports what logged model calls cost, for the command `audit-spend`."""
