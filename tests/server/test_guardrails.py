@@ -16,7 +16,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.execution.guarding import WITHHELD
 from rl_conductor.guardrails import Allow, Content, Refuse, Verdict
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_server.cli.serve import discover_pool
+from rl_conductor_server.cli.server_options import discover_pool
 from rl_conductor_server.settings import Settings, read_settings
 from server.conftest import Serve, until
 

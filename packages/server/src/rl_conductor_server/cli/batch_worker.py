@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_conductor.cli import options
-from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console
 from rl_conductor.cli.telemetry import export_telemetry
-from rl_conductor_server.cli.serve import discover_pool, merge_settings
+from rl_conductor_server.cli.server_options import load_models, merge_settings
 
 if TYPE_CHECKING:
     from rl_conductor_server.catalog import ModelCatalog
@@ -41,14 +40,11 @@ def batch_worker(
       rl-conductor batch-worker --config server.toml
       rl-conductor batch-worker --config server.toml --concurrency 64
     """
-    from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
 
     settings = merge_settings(config, store=store, pool=pool)
     configure_logging(settings.log)
-    discovered = discover_pool(settings)
-    models = build_catalog(discovered, settings.models)
-    prepare_models(next(iter(models)).conductor, discovered)
+    models, _ = load_models(settings)
     with export_telemetry():
         asyncio.run(_work_until_signal(settings, models, concurrency))
 

@@ -21,7 +21,7 @@ from rl_conductor_server.auth.created_keys import KeyTerms, check_key_name, crea
 from rl_conductor_server.auth.keys import LOCAL
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.cli import store_options
-from rl_conductor_server.cli.serve import discover_pool
+from rl_conductor_server.cli.server_options import discover_pool
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.settings import read_settings
 from rl_conductor_server.store import Store, StoredKey

@@ -7,21 +7,19 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rl_conductor.cli import options
-from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.cli.output import console
 from rl_conductor.cli.telemetry import export_telemetry
-from rl_conductor.config.discovery import DiscoveredPool, discover, from_file
 from rl_conductor.errors import ConductorError
-from rl_conductor.guardrails.entry import build_guardrails
+from rl_conductor_server.cli.server_options import load_models, merge_settings
 
 if TYPE_CHECKING:
+    from rl_conductor.config.discovery import DiscoveredPool
     from rl_conductor_server.catalog import ModelCatalog
     from rl_conductor_server.service import Service
     from rl_conductor_server.settings import Settings
@@ -66,19 +64,6 @@ def serve(
         _serve(merge_settings(config, host=host, port=port, store=store, pool=pool), workers)
 
 
-def merge_settings(config: Path | None, **options: object) -> Settings:
-    """Read the settings file, if any, and apply the options of the command line."""
-    from rl_conductor_server.settings import Settings, read_settings  # noqa: PLC0415
-
-    settings = read_settings(config) if config else Settings()
-    overrides = {name: value for name, value in options.items() if value is not None}
-    if "pool" in overrides:
-        overrides |= {"workers": {}, "planner": None}
-    if "store" in overrides:
-        overrides["store"] = settings.store.model_copy(update={"url": overrides["store"]})
-    return settings.model_copy(update=overrides)
-
-
 def _serve(settings: Settings, workers: int) -> None:
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
     from rl_conductor_server.process.listen import is_loopback, listening_socket  # noqa: PLC0415
@@ -118,26 +103,14 @@ def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -
 
 
 def _run_server(settings: Settings, listener: socket.socket, *, show_banner: bool) -> None:
-    from rl_conductor_server.catalog import build_catalog  # noqa: PLC0415
     from rl_conductor_server.process.listen import new_event_loop  # noqa: PLC0415
 
-    discovered = discover_pool(settings)
-    models = build_catalog(discovered, settings.models)
-    prepare_models(next(iter(models)).conductor, discovered)
+    models, discovered = load_models(settings)
     # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     serving = _serve_until_signal(settings, models, discovered, listener, show_banner=show_banner)
     with export_telemetry(), suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serving)
-
-
-def discover_pool(settings: Settings) -> DiscoveredPool:
-    """Returns the pool of the settings or of a pool file, with the guardrails of both."""
-    inline_pool = settings.inline_pool
-    discovered = (
-        from_file(inline_pool, "the settings describe it") if inline_pool else discover(pool_file=settings.pool)
-    )
-    return replace(discovered, guardrails=(*discovered.guardrails, *build_guardrails(settings.guardrails)))
 
 
 async def _serve_until_signal(
