@@ -21,8 +21,8 @@ from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.experiments.shadow import ShadowRunners
 from rl_conductor_server.logs import add_log_fields, filter_run_log, log_failures
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.registry import RunRegistry
+from rl_conductor_server.runs.run_queue import RunQueue
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Store, StoreUnreachableError
@@ -83,7 +83,7 @@ class Service:
         for warning in experiments.catalog.price_warnings({key.name: key.entry for key in keys if key.entry}):
             log.warning(warning)
         shadows = ShadowRunners(experiments, store, metrics)
-        limit = partial(Admission, max_waiting=settings.intake.waiting, is_shared=lambda: keys.are_several)
+        limit = partial(RunQueue, max_waiting=settings.intake.waiting, is_shared=lambda: keys.are_several)
         runs = RunRegistry(
             store,
             limit(settings.intake.running, on_queue=metrics.set_queue_depth),

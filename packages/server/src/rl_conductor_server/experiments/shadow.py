@@ -25,9 +25,9 @@ from rl_conductor_server.experiments.judge import AnswerPair, NoVerdictError, co
 from rl_conductor_server.experiments.sampling import hash_to_fraction
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.parsed_request import Extension, ParsedRequest
-from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.runs.request import AdmittedRequest, admit
+from rl_conductor_server.runs.run_queue import RunQueue
 from rl_conductor_server.settings import ShadowEntry
 from rl_conductor_server.store import Arm, Pair, Store
 from rl_conductor_server.store.models import INTERNAL_APIS, JUDGE, SHADOW
@@ -59,8 +59,8 @@ class ShadowRunner:
         self._entry = entry
         self._store = store
         self._metrics = metrics
-        admission = Admission(entry.concurrency * MAX_RUNS_PER_PAIR, 0)
-        self._runs = RunRegistry(store, admission, metrics, replays=admission, on_answer=_ignore_answer)
+        queue = RunQueue(entry.concurrency * MAX_RUNS_PER_PAIR, 0)
+        self._runs = RunRegistry(store, queue, metrics, replays=queue, on_answer=_ignore_answer)
         self._queue: asyncio.Queue[UserAnswer] = asyncio.Queue(QUEUE_SIZE)
 
     @asynccontextmanager

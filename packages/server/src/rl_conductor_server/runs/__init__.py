@@ -1,1 +1,1 @@
-"""Runs in progress: admission control, admitted requests, tasks, handles and resumption."""
+"""Runs in progress: the queue, admitted requests, tasks, handles and resumption."""

@@ -10,10 +10,10 @@ from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor_server.errors import ApiError, shutting_down
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.cached_answer import cached_trace
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import AdmittedRequest
+from rl_conductor_server.runs.run_queue import RunQueue
 from rl_conductor_server.runs.task import RunTask
 from rl_conductor_server.store import Claim, NewRun, Store, StoredAnswer
 
@@ -29,24 +29,24 @@ class RunRegistry:
     def __init__(
         self,
         store: Store,
-        admission: Admission,
+        queue: RunQueue,
         metrics: Metrics,
         *,
-        replays: Admission,
+        replays: RunQueue,
         on_answer: Callable[[AdmittedRequest, Trace], None],
     ) -> None:
         """Starts without runs.
 
         Args:
             store: where runs and answers are stored.
-            admission: limits the runs.
+            queue: limits the runs.
             metrics: counts the runs.
             replays: limits the stored answers that are read at once.
             on_answer: called at the end of each run with an answer; must not block.
         """
         self._store = store
         self._metrics = metrics
-        self._admission = admission
+        self._queue = queue
         self._replays = replays
         self._on_answer = on_answer
         self._handles: dict[str, RunHandle] = {}
@@ -59,7 +59,7 @@ class RunRegistry:
     @property
     def waiting(self) -> int:
         """The number of queued runs."""
-        return self._admission.waiting
+        return self._queue.waiting
 
     @property
     def active_ids(self) -> Iterable[str]:
@@ -199,7 +199,7 @@ class RunRegistry:
     def _begin(self, request: AdmittedRequest, claim: Claim, new: NewRun) -> RunHandle:
         handle = RunHandle(claim.id, claim.created, detached=request.continues_alone)
         run = RunTask(request, handle, claim, new, self._store, self._metrics, self._on_answer)
-        task = asyncio.create_task(run.run(self._admission), name=claim.id)
+        task = asyncio.create_task(run.run(self._queue), name=claim.id)
         handle.attach(task)
         self._handles[claim.id], self._runs[claim.id] = handle, run
         task.add_done_callback(lambda _: (self._handles.pop(claim.id), self._runs.pop(claim.id)))

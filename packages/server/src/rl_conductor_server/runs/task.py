@@ -16,11 +16,11 @@ from rl_conductor.types import Usage, total
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.logs import leave_out_reasons
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.runs.admission import Admission
 from rl_conductor_server.runs.budgets import RunBudget
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.refusals import refusal_error, with_refusal
 from rl_conductor_server.runs.request import AdmittedRequest
+from rl_conductor_server.runs.run_queue import RunQueue
 from rl_conductor_server.runs.tool_continuation import restore_context
 from rl_conductor_server.store import PLAN_POSITION, REDACTED_ERROR, Claim, NewRun, Status, Store
 
@@ -56,10 +56,10 @@ class RunTask:
     def __post_init__(self) -> None:
         self.must_store_end = self.request.continues_alone
 
-    async def run(self, admission: Admission) -> Trace:
+    async def run(self, queue: RunQueue) -> Trace:
         """Returns the trace of a run with an answer, after storing it as durably as the caller needs."""
         try:
-            async with admission.slot(self.request.key.name):
+            async with queue.slot(self.request.key.name):
                 try:
                     trace = await self._run()
                 except ConductorError as error:

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rl_conductor_server.errors import ApiError
+from rl_conductor_server.transport.key_share import limit_of_key
 
-KEY_SHARE = 2 / 3
-"""The part of the memory for requests, of the requests in progress, and of the concurrent runs, that one API key may
-take if there are others."""
 SHORT_BYTES = 64 * 2**10
 """Size up to which a key may have one request whatever those of other keys take."""
 RETRY_AFTER = 2.0
@@ -31,7 +29,7 @@ class BodyBudget:
 
     def key_limit(self, *, is_shared: bool) -> int:
         """Returns the size that the requests of one key may take together, whether or not there are others."""
-        return int(self._max_bytes * KEY_SHARE) if is_shared else self._max_bytes
+        return limit_of_key(self._max_bytes, is_shared=is_shared)
 
     @contextmanager
     def reserve(self, size: int, *, key: str, is_shared: bool = False) -> Iterator[Callable[[int], None]]:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor_server.errors import DEFAULT_RETRY_AFTER, ApiError, error_body
 from rl_conductor_server.logs import QUIET_PATHS, add_log_fields
-from rl_conductor_server.transport.body_budget import KEY_SHARE
+from rl_conductor_server.transport.key_share import limit_of_key
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -90,7 +90,7 @@ class RequestLimit:
     def _count_for_key(self, counted: ExitStack, key: str, *, is_shared: bool) -> None:
         """Counts a request for its key until `counted` is closed. Raises `ApiError` if the key has too many."""
         running = self._by_key[key]
-        if is_shared and running >= int(KEY_SHARE * REQUEST_SHARE * self._max_connections):
+        if is_shared and running >= limit_of_key(REQUEST_SHARE * self._max_connections, is_shared=True):
             message = f"{running} requests of this key are in progress; try again later"
             raise ApiError(message, status=429, code="busy", retry_after=DEFAULT_RETRY_AFTER)
         self._by_key[key] += 1

@@ -13,8 +13,8 @@ from core.runs import SOON, Gated
 from rl_conductor.types import Request
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.runs.admission import Admission
-from rl_conductor_server.transport.body_budget import KEY_SHARE
+from rl_conductor_server.runs.run_queue import RunQueue
+from rl_conductor_server.transport.key_share import KEY_SHARE
 from server.chat_requests import BODY, gate, post
 from server.conftest import Serve, until
 
@@ -27,7 +27,7 @@ class Runs:
 
     def __init__(self, running: int, waiting: int, *, shared: bool = False) -> None:
         self.shared = shared
-        self.admission = Admission(running, waiting, is_shared=lambda: self.shared)
+        self.queue = RunQueue(running, waiting, is_shared=lambda: self.shared)
         self.began: list[str] = []
         self.ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -40,7 +40,7 @@ class Runs:
             await self._settle()
 
     async def _run(self, name: str) -> None:
-        async with self.admission.slot(name[0]):
+        async with self.queue.slot(name[0]):
             self.began.append(name)
             await self.ends[name].wait()
 
@@ -62,7 +62,7 @@ async def runs(running: int, waiting: int, *, shared: bool = False) -> AsyncGene
     for task in made.tasks.values():
         task.cancel()
     await asyncio.gather(*made.tasks.values(), return_exceptions=True)
-    assert made.admission.waiting == 0
+    assert made.queue.waiting == 0
 
 
 async def test_a_slot_that_is_freed_as_a_waiting_run_is_cancelled_goes_to_the_next_one() -> None:
@@ -79,7 +79,7 @@ async def test_runs_of_one_key_are_admitted_in_order_and_the_queue_is_bounded() 
     async with runs(2, 2) as made:
         await made.start("a1", "a2", "a3", "a4")
         with pytest.raises(ApiError, match="2 runs are in progress and 2 are queued"):
-            async with made.admission.slot("a"):
+            async with made.queue.slot("a"):
                 pass
         await made.end("a2", "a1")
         assert made.began == ["a1", "a2", "a3", "a4"]
@@ -113,7 +113,7 @@ async def test_a_run_that_stops_waiting_leaves_neither_its_place_nor_its_slot_be
         assert made.began == ["a1", "a3"]
         await made.start("a4")
         made.ends["a3"].set()
-        while made.admission.waiting:  # noqa: ASYNC110
+        while made.queue.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
         made.tasks["a4"].cancel()  # after it was admitted, before it could run
         await asyncio.gather(made.tasks["a4"], return_exceptions=True)

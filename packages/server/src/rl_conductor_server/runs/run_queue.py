@@ -1,4 +1,4 @@
-"""Admission control: limits concurrent runs, with a bounded queue that API keys share fairly."""
+"""`RunQueue`: limits concurrent runs, with a bounded queue that API keys share fairly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.transport.body_budget import KEY_SHARE
+from rl_conductor_server.transport.key_share import limit_of_key
 
 MAX_RETRY_AFTER = 60.0
 """Maximum `Retry-After` of a rejected request, in seconds."""
@@ -24,7 +24,7 @@ class _Waiter:
     admitted: asyncio.Future[None]
 
 
-class Admission:
+class RunQueue:
     """Limits the runs in progress and the runs in the queue.
 
     A free slot goes to the key with the fewest runs in progress; among several, keys take turns. If there are other
@@ -91,7 +91,7 @@ class Admission:
 
     def _has_slot(self, key: str) -> bool:
         """Returns whether a run of a key may begin."""
-        limit = max(1, int(self._max_running * KEY_SHARE)) if self._is_shared() else self._max_running
+        limit = max(1, limit_of_key(self._max_running, is_shared=self._is_shared()))
         return self._running[key] < limit and self._running.total() < self._max_running
 
     async def _wait(self, key: str) -> None:

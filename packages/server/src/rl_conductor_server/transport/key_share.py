@@ -1,0 +1,11 @@
+"""The part of a server's capacity that one API key may take if there are others."""
+
+from __future__ import annotations
+
+KEY_SHARE = 2 / 3
+"""Of the memory for requests, of the requests in progress, and of the concurrent runs."""
+
+
+def limit_of_key(capacity: float, *, is_shared: bool) -> int:
+    """Returns what one API key may take of a capacity, which `is_shared` if there are several keys."""
+    return int(capacity * KEY_SHARE) if is_shared else int(capacity)
