@@ -145,7 +145,7 @@ async def measure_seconds(collections: str) -> str:
     model.released.clear()
     model.waiting = 0
     if collections == "serve":
-        from rl_conductor_server.process.listen import collect_garbage_rarely  # noqa: PLC0415 - memory of its own
+        from rl_conductor_server.process.tuning import collect_garbage_rarely  # noqa: PLC0415 - memory of its own
 
         collect_garbage_rarely()
     collecting = 0.0

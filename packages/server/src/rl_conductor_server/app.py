@@ -44,11 +44,11 @@ from rl_conductor_server.endpoints import (
 from rl_conductor_server.endpoints.dependencies import get_service, json_body
 from rl_conductor_server.errors import STORE_ERRORS, ApiError, error_body, to_api_error
 from rl_conductor_server.exchange import answer
-from rl_conductor_server.logs import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.openapi import ANSWERS, openapi_document
 from rl_conductor_server.request_validation.errors import invalid_parameter
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings, WebEntry
+from rl_conductor_server.transport.access_log import CLIENT_GONE, AccessLog, add_log_fields
 from rl_conductor_server.transport.connection_limit import RequestLimit
 from rl_conductor_server.transport.cors import ApiCors
 from rl_conductor_server.transport.request_guard import RequestGuard

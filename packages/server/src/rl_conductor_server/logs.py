@@ -5,37 +5,24 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
-from urllib.parse import quote
 
 from pythonjsonlogger.json import JsonFormatter
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.requests import HTTPConnection
-from starlette.routing import Match
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_conductor.models.redaction import REDACTED
 from rl_conductor_server.access_errors import KEY_LIKE
-from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.settings import LogEntry
 from rl_conductor_server.store import StoreUnavailableError
 
 log = logging.getLogger("rl_conductor_server")
 access_log = logging.getLogger("rl_conductor_server.access")
-FIELDS = "rl_conductor_server.log"
-"""The key in an ASGI scope under which a request's fields are collected."""
-QUIET_PATHS = ("/healthz", "/readyz", "/metrics")
-"""Paths that probes request all the time; they are logged only if they fail."""
 TEXT_FIELDS = ("run", "key", "administrator", "model", "status", "seconds", "usd", "cause")
-CLIENT_GONE = 499
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
 """Characters that end lines, control terminals, or change the direction of text."""
-PATH_CHARS = "/:@-._~!$&'()*+,;="
-"""Characters that a path may have unencoded, by RFC 3986."""
 PLAIN = re.compile("[!#-<>-~]+")
 """Values that need no quotes in the text format: printable ASCII without blanks, quotes and equals signs."""
 
@@ -118,56 +105,6 @@ def _format_value(value: str) -> str:
 
 def _escape(text: str) -> str:
     return json.dumps(text).replace("\x7f", "\\u007f")
-
-
-def add_log_fields(http: HTTPConnection, **fields: str) -> None:
-    """Adds fields to the line of a request, such as the name of its API key."""
-    http.scope.get(FIELDS, {}).update(fields)
-
-
-class AccessLog:
-    """Logs and counts each request when its response has been sent."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        fields: dict[str, Any] = {"status": CLIENT_GONE}
-        scope[FIELDS] = fields
-        started = time.monotonic()
-
-        async def send_and_note(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                fields["status"] = message["status"]
-                headers = dict(message.get("headers", ()))
-                if run := headers.get(b"x-conductor-run"):
-                    fields["run"] = run.decode()
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note)
-        finally:
-            _log_request(scope, fields, time.monotonic() - started)
-
-
-def _log_request(scope: Scope, fields: dict[str, Any], seconds: float) -> None:
-    metrics: Metrics = scope["app"].state.service.metrics
-    metrics.count_request(_route_path(scope), fields["status"], seconds)
-    method, path, status = scope["method"], quote(scope["path"], safe=PATH_CHARS), fields["status"]
-    if path in QUIET_PATHS and status < 400:
-        return
-    client = scope.get("client")
-    details = {"method": method, "path": path, "seconds": round(seconds, 4), "client": client[0] if client else None}
-    access_log.info("%s %s", method, path, extra=fields | details)
-
-
-def _route_path(scope: Scope) -> str:
-    """Returns the template of a request's path, so that the number of labels is bounded."""
-    if (route := scope.get("route")) is None:  # it was rejected before the router looked for one
-        route = next((each for each in scope["app"].routes if each.matches(scope)[0] is Match.FULL), None)
-    return getattr(route, "path", "other")
 
 
 @contextmanager

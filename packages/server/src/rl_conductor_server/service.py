@@ -19,13 +19,14 @@ from rl_conductor_server.catalog import ModelCatalog
 from rl_conductor_server.experiments.canary import CanaryController
 from rl_conductor_server.experiments.experiment import Experiments
 from rl_conductor_server.experiments.shadow import ShadowRunners
-from rl_conductor_server.logs import add_log_fields, filter_run_log, log_failures
+from rl_conductor_server.logs import filter_run_log, log_failures
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.registry import RunRegistry
 from rl_conductor_server.runs.run_queue import RunQueue
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Store, StoreUnreachableError
+from rl_conductor_server.transport.access_log import add_log_fields
 from rl_conductor_server.transport.body import ReadingLimit
 from rl_conductor_server.transport.body_budget import BodyBudget
 from rl_conductor_server.transport.connection_limit import count_for_key

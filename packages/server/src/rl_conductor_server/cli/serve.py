@@ -103,7 +103,7 @@ def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -
 
 
 def _run_server(settings: Settings, listener: socket.socket, *, show_banner: bool) -> None:
-    from rl_conductor_server.process.listen import new_event_loop  # noqa: PLC0415
+    from rl_conductor_server.process.tuning import new_event_loop  # noqa: PLC0415
 
     models, discovered = load_models(settings)
     # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
@@ -116,11 +116,8 @@ def _run_server(settings: Settings, listener: socket.socket, *, show_banner: boo
 async def _serve_until_signal(
     settings: Settings, models: ModelCatalog, discovered: DiscoveredPool, listener: socket.socket, *, show_banner: bool
 ) -> None:
-    from rl_conductor_server.process.listen import (  # noqa: PLC0415
-        allow_many_connections,
-        collect_garbage_rarely,
-        http_server,
-    )
+    from rl_conductor_server.process.listen import http_server  # noqa: PLC0415
+    from rl_conductor_server.process.tuning import allow_many_connections, collect_garbage_rarely  # noqa: PLC0415
     from rl_conductor_server.service import Service  # noqa: PLC0415
 
     service = await Service.create(models, settings)

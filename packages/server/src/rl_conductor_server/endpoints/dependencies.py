@@ -8,8 +8,8 @@ from fastapi import Depends, Path, Request
 from pydantic import BaseModel
 
 from rl_conductor_server.auth.keys import ApiKey
-from rl_conductor_server.logs import add_log_fields
 from rl_conductor_server.service import Service
+from rl_conductor_server.transport.access_log import add_log_fields
 
 
 def get_service(http: Request) -> Service:

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor_server.errors import DEFAULT_RETRY_AFTER, ApiError, error_body
-from rl_conductor_server.logs import QUIET_PATHS, add_log_fields
+from rl_conductor_server.transport.access_log import QUIET_PATHS, add_log_fields
 from rl_conductor_server.transport.key_share import limit_of_key
 
 log = logging.getLogger("rl_conductor_server")

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor_server.errors import ApiError, error_body
-from rl_conductor_server.logs import add_log_fields
+from rl_conductor_server.transport.access_log import add_log_fields
 from rl_conductor_server.transport.cors import is_api
 
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]"]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rl_conductor_server.process import listen
-from rl_conductor_server.process.listen import (
+from rl_conductor_server.process import tuning
+from rl_conductor_server.process.tuning import (
     GC_THRESHOLDS,
     allow_many_connections,
     collect_garbage_rarely,
@@ -48,15 +48,15 @@ def open_files() -> Iterator[int]:
 def test_a_server_raises_its_limit_of_connections(open_files: int, caplog: pytest.LogCaptureFixture) -> None:
     allow_many_connections()
     raised, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert raised == (min(open_files, listen.MAX_OPEN_FILES) if open_files >= 0 else listen.MAX_OPEN_FILES)
-    assert not caplog.records or raised < listen.FEW_OPEN_FILES
+    assert raised == (min(open_files, tuning.MAX_OPEN_FILES) if open_files >= 0 else tuning.MAX_OPEN_FILES)
+    assert not caplog.records or raised < tuning.FEW_OPEN_FILES
 
 
 @pytest.mark.usefixtures("open_files")
 def test_a_server_warns_of_a_low_limit_of_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listen, "MAX_OPEN_FILES", 1_024)
+    monkeypatch.setattr(tuning, "MAX_OPEN_FILES", 1_024)
     allow_many_connections()
     assert "at most 1024 files can be open" in caplog.text
 
