@@ -15,8 +15,8 @@ from pydantic import Field
 
 from rl_conductor_server.api.openai_responses.items import input_item
 from rl_conductor_server.api.openai_responses.schema import Item
-from rl_conductor_server.api.openai_responses.state.errors import conversation_locked, conversation_not_found
-from rl_conductor_server.api.openai_responses.state.history import check_storage
+from rl_conductor_server.api.openai_responses.state.errors import conversation_locked
+from rl_conductor_server.api.openai_responses.state.history import check_storage, find_conversation
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.endpoints.bodies import json_response, list_body
 from rl_conductor_server.endpoints.dependencies import Caller, ServiceDependency, json_body
@@ -77,7 +77,7 @@ async def retrieve_conversation(
     conversation: ConversationId, service: ServiceDependency, key: Caller
 ) -> dict[str, Any]:
     """Returns a conversation without its items."""
-    return _conversation_body(await _find_conversation(service, conversation, key.name))
+    return _conversation_body(await find_conversation(service.store, conversation, key=key.name))
 
 
 @router.post("/{conversation}", openapi_extra=json_body(UpdateConversationBody))
@@ -87,7 +87,7 @@ async def update_conversation(
     """Replaces the metadata of a conversation."""
     key.check_rate()
     async with _parsed(UpdateConversationBody, http, service, key) as body:
-        stored = await _find_conversation(service, conversation, key.name)
+        stored = await find_conversation(service.store, conversation, key=key.name)
         await service.store.conversations.set_metadata(conversation, body.metadata or {}, key=key.name)
     return _conversation_body(stored.model_copy(update={"metadata": body.metadata or {}}))
 
@@ -95,7 +95,7 @@ async def update_conversation(
 @router.delete("/{conversation}")
 async def delete_conversation(conversation: ConversationId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
     """Deletes a conversation and its items; the responses in it stay."""
-    await _find_conversation(service, conversation, key.name)
+    await find_conversation(service.store, conversation, key=key.name)
     await service.store.conversations.delete(conversation, key=key.name)
     return {"id": conversation, "object": "conversation.deleted", "deleted": True}
 
@@ -111,7 +111,7 @@ async def list_conversation_items(
     order: Literal["asc", "desc"] = "desc",
 ) -> Response:
     """Lists the items of a conversation; a page of long items has fewer than `limit`."""
-    await _find_conversation(service, conversation, key.name)
+    await find_conversation(service.store, conversation, key=key.name)
     sizes = await service.store.conversations.measure_page(
         conversation, key=key.name, after=after, limit=limit + 1, newest_first=order == "desc"
     )
@@ -134,14 +134,14 @@ async def add_conversation_items(
     """Adds items at the end of a conversation."""
     key.check_rate()
     async with _parsed(AddItemsBody, http, service, key) as body:
-        await _find_conversation(service, conversation, key.name)
+        await find_conversation(service.store, conversation, key=key.name)
         limit = service.settings.intake.messages
         if await service.store.conversations.count_items(conversation, key=key.name) + len(body.items) > limit:
             raise invalid_request(f"a conversation has at most {limit:,} items; create another one", param="items")
         await check_storage(service.store, service.settings.conversations, key.name)
         items = await _new_items(body.items)
         if not await service.store.conversations.add_items(conversation, items, key=key.name):
-            await _find_conversation(service, conversation, key.name)
+            await find_conversation(service.store, conversation, key=key.name)
             raise conversation_locked()
         return await asyncio.to_thread(lambda: JSONResponse(list_body(items, has_more=False)))
 
@@ -167,7 +167,7 @@ async def delete_conversation_item(
     conversation: ConversationId, item: ItemId, service: ServiceDependency, key: Caller
 ) -> dict[str, Any]:
     """Deletes an item, and returns the conversation."""
-    stored = await _find_conversation(service, conversation, key.name)
+    stored = await find_conversation(service.store, conversation, key=key.name)
     await _measure_item(service, conversation, item, key.name)
     await service.store.conversations.delete_item(conversation, item, key=key.name)
     return _conversation_body(stored)
@@ -187,16 +187,9 @@ async def _parsed(kind: type[B], http: Request, service: Service, key: ApiKey) -
         yield await run_by_size(len(body), parse)
 
 
-async def _find_conversation(service: Service, conversation: str, key: str) -> Conversation:
-    stored = await service.store.conversations.get(conversation, key=key)
-    if stored is None:
-        raise conversation_not_found(conversation)
-    return stored
-
-
 async def _measure_item(service: Service, conversation: str, item: str, key: str) -> int:
     """Returns the length of an item. Raises `ApiError` if there is none."""
-    await _find_conversation(service, conversation, key)
+    await find_conversation(service.store, conversation, key=key)
     size = await service.store.conversations.measure_item(conversation, item, key=key)
     if size is None:
         raise _item_not_found(item)

@@ -25,7 +25,7 @@ from rl_conductor_server.errors import invalid_request, storage_limit_exceeded
 from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
 from rl_conductor_server.runs.truncation import drop_oldest_turns
 from rl_conductor_server.settings import ConversationEntry, IntakeEntry
-from rl_conductor_server.store import Store, StoredTurn, decode
+from rl_conductor_server.store import Conversation, Store, StoredTurn, decode
 from rl_conductor_server.store.responses.responses import MAX_TURNS
 from rl_conductor_server.threads import run_by_size
 
@@ -113,7 +113,7 @@ async def _lock(conversation: str, context: HistoryContext) -> str:
     name = f"{context.key} {context.idempotency_key or secrets.token_hex(16)}"
     turn = hashlib.sha256(name.encode()).hexdigest()
     if not await context.store.conversations.lock(conversation, turn, key=context.key):
-        await _find_conversation(conversation, context)
+        await find_conversation(context.store, conversation, key=context.key)
         raise conversation_locked()
     return turn
 
@@ -133,16 +133,19 @@ async def check_storage(store: Store, limits: ConversationEntry, key: str, *, ne
         raise storage_limit_exceeded(message, param=CONVERSATION)
 
 
-async def _find_conversation(conversation: str, context: HistoryContext) -> None:
-    if await context.store.conversations.get(conversation, key=context.key) is None:
+async def find_conversation(store: Store, conversation: str, *, key: str) -> Conversation:
+    """Returns a conversation of an API key. Raises `ApiError` if there is none."""
+    stored = await store.conversations.get(conversation, key=key)
+    if stored is None:
         raise conversation_not_found(conversation)
+    return stored
 
 
 async def _load_conversation(
     conversation: str, state: ResponseState, context: HistoryContext, room: int
 ) -> tuple[list[Message], ResponseState]:
     """Loads the messages of a conversation, which may have as many content parts as there is `room`."""
-    await _find_conversation(conversation, context)
+    await find_conversation(context.store, conversation, key=context.key)
     store = context.store.conversations
     sizes = await store.measure_items(conversation, key=context.key)
     count, state = _fit(sizes, state, context, f"{CONVERSATION} has", CONVERSATION)
