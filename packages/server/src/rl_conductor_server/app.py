@@ -10,7 +10,6 @@ from functools import partial
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
@@ -20,12 +19,7 @@ from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.guardrails.entry import build_guardrails
 from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
-from rl_conductor_server.api.anthropic_messages.adapter import Messages
-from rl_conductor_server.api.anthropic_messages.schema import MessagesBody
-from rl_conductor_server.api.openai_chat.adapter import ChatCompletions
-from rl_conductor_server.api.openai_chat.schema import ChatBody
-from rl_conductor_server.api.openai_responses.adapter import Responses
-from rl_conductor_server.api.openai_responses.schema import ResponsesBody
+from rl_conductor_server.api.adapters import ADAPTERS
 from rl_conductor_server.batches.processor import BatchProcessor
 from rl_conductor_server.catalog import catalog_of
 from rl_conductor_server.endpoints import (
@@ -57,12 +51,6 @@ from rl_conductor_server.web.routing import error_page, wants_page
 
 log = logging.getLogger("rl_conductor_server")
 
-ADAPTERS: dict[str, tuple[ApiAdapter, type[BaseModel]]] = {
-    "/v1/chat/completions": (ChatCompletions(), ChatBody),
-    "/v1/responses": (Responses(), ResponsesBody),
-    "/v1/messages": (Messages(), MessagesBody),
-}
-"""The adapter and the body of each endpoint for requests that models answer."""
 UNSUPPORTED = {
     "/v1/embeddings": "the models of this server generate text; send embeddings to the vendor",
     "/v1/completions": "send a chat to /v1/chat/completions",

@@ -26,6 +26,7 @@ from rl_conductor_server.runs.run_queue import RunQueue
 from rl_conductor_server.settings import Settings, StoreEntry
 from rl_conductor_server.shutdown import ShutdownEvent
 from rl_conductor_server.store import Store, StoreUnreachableError
+from rl_conductor_server.store.tables import DAY
 from rl_conductor_server.transport.access_log import add_log_fields
 from rl_conductor_server.transport.body import ReadingLimit
 from rl_conductor_server.transport.body_budget import BodyBudget
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rl_conductor_server")
 
-HOUR, DAY = 3_600, 86_400
+HOUR = 3_600
 MAX_REPLAYS = 2
 """Maximum number of stored answers that are read at once; each keeps the processor of this process busy."""
 MAX_FORMS = 20

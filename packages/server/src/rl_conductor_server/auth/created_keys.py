@@ -10,8 +10,8 @@ from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.key_secrets import generate_key
 from rl_conductor_server.settings import EntryName, KeyLimits
 from rl_conductor_server.store import Store, StoredKey
+from rl_conductor_server.store.tables import DAY
 
-DAY = 86_400
 MAX_GRACE_SECONDS = 90 * DAY
 """Maximum number of seconds for which the old secret of a rotated key remains valid."""
 

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from pydantic import ValidationError
 from starlette.requests import HTTPConnection
@@ -37,6 +37,17 @@ def check_names(settings: Settings) -> None:
     for table, names in (("keys", settings.keys), ("admins", settings.admins)):
         if LOCAL in names:
             raise ConfigError(f"{table}.{LOCAL}: this name is reserved; choose another, such as {LOCAL}-1")
+
+
+def configured_names(settings: Settings) -> frozenset[str]:
+    """Returns the names of all keys and administrators of the settings, and of the built-in key."""
+    return frozenset({LOCAL, *settings.keys, *settings.admins})
+
+
+def check_new_name(name: str, configured: Container[str]) -> None:
+    """Raises `ConfigError` if a new key would have one of the `configured_names`."""
+    if name in configured:
+        raise ConfigError(f"{name!r} is a name of the settings, or reserved; choose another")
 
 
 class ApiKey(KeyBudget):
@@ -108,7 +119,7 @@ class ApiKeys:
         self._storage_limit = settings.store.key_bytes
         self._configured = {entry.sha256: ApiKey(name, entry, store) for name, entry in settings.keys.items()}
         self._configured_admins = {entry.sha256: name for name, entry in settings.admins.items()}
-        self._configured_names = {LOCAL, *settings.keys, *settings.admins}
+        self._configured_names = configured_names(settings)
         self._stored: dict[str, StoredKey] = {}
         self._stored_keys: dict[str, ApiKey] = {}
         """The keys of `_stored` by name, so that each keeps its budget and rate limit."""
@@ -149,8 +160,7 @@ class ApiKeys:
         Raises:
             ConfigError: the name is taken.
         """
-        if name in self._configured_names:
-            raise ConfigError(f"{name!r} is a name of the settings, or reserved; choose another")
+        check_new_name(name, self._configured_names)
         secret = await create_key(self._store, name, terms)
         await self.refresh()
         return secret

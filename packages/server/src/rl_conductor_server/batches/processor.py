@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from sqlalchemy.exc import SQLAlchemyError
 
 from rl_conductor_server.api.adapter import ApiAdapter
-from rl_conductor_server.api.openai_chat.adapter import ChatCompletions
-from rl_conductor_server.api.openai_responses.adapter import Responses
+from rl_conductor_server.api.adapters import ADAPTERS
 from rl_conductor_server.api.openai_responses.state.errors import LOCKED
 from rl_conductor_server.batches.item_answer import answer_item
 from rl_conductor_server.errors import to_api_error
@@ -29,7 +28,6 @@ MAX_RETRIES = 5
 MAX_RETRY_DELAY = 60.0
 WAITING = ("busy", LOCKED)
 """Codes of errors because of other requests in progress; then an item waits in the queue, however long."""
-ADAPTERS: dict[str, ApiAdapter] = {"/v1/chat/completions": ChatCompletions(), "/v1/responses": Responses()}
 
 
 class _OthersInProgressError(Exception):
@@ -154,7 +152,7 @@ class BatchProcessor:
 
     async def _answer(self, item: ClaimedItem) -> ItemResult:
         """Answers one request. Errors are results, too, unless other requests cause them."""
-        adapter, retries = ADAPTERS[item.endpoint], 0
+        (adapter, _), retries = ADAPTERS[item.endpoint], 0
         while True:
             try:
                 return await self._run(item, adapter)

@@ -18,12 +18,12 @@ from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.created_keys import KeyTerms, check_key_name, create_key, revoke_key, rotate_key
-from rl_conductor_server.auth.keys import LOCAL
+from rl_conductor_server.auth.keys import check_new_name, configured_names
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.cli.server_options import discover_pool
 from rl_conductor_server.experiments.experiment import Experiments
-from rl_conductor_server.settings import read_settings
+from rl_conductor_server.settings import Settings, read_settings
 from rl_conductor_server.store import Store, StoredKey
 
 app = typer.Typer(
@@ -143,9 +143,7 @@ def revoke(name: Name, *, store: store_options.StoreOption = None, config: store
 def _check_name(name: str, config: Path | None) -> None:
     """Checks the name of a new key. Raises `ConfigError` if it is invalid, or a name of the settings."""
     check_key_name(name)
-    settings = read_settings(config) if config else None
-    if name == LOCAL or (settings is not None and name in {*settings.keys, *settings.admins}):
-        raise ConfigError(f"{name!r} is a name of the settings, or reserved; choose another")
+    check_new_name(name, configured_names(read_settings(config) if config else Settings()))
 
 
 def _terms(**values: Any) -> KeyTerms:

@@ -23,9 +23,10 @@ from rl_conductor_server.endpoints.feedback import check_run, store_feedback
 from rl_conductor_server.endpoints.runs import run_response
 from rl_conductor_server.errors import ApiError, invalid_request, run_not_found
 from rl_conductor_server.experiments.results import load_results
-from rl_conductor_server.service import DAY, HOUR
+from rl_conductor_server.service import HOUR
 from rl_conductor_server.store import FeedbackFilter, Search
 from rl_conductor_server.store.models import SpendingGroup, Status
+from rl_conductor_server.store.tables import DAY
 from rl_conductor_server.transport.streams import EventStream
 from rl_conductor_server.web.change_events import change_events
 from rl_conductor_server.web.charts import Chart, Measure

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pydantic import ValidationError
 
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor_server.errors import invalid_request
 from rl_conductor_server.store import Search
+
+FILTERS = ("text", "worker", "model", "key", "user", "metadata", "session", "status", "feedback")
+"""Fields whose values are those of the search."""
 
 
 def parse_search(fields: Mapping[str, str]) -> Search:
@@ -19,19 +23,9 @@ def parse_search(fields: Mapping[str, str]) -> Search:
         ApiError: a field is invalid.
     """
     try:
-        return Search(
-            text=fields.get("text"),
-            worker=fields.get("worker"),
-            model=fields.get("model"),
-            key=fields.get("key"),
-            user=fields.get("user"),
-            metadata=fields.get("metadata"),
-            session=fields.get("session"),
-            status=fields.get("status"),
-            feedback=fields.get("feedback"),
-            since=_timestamp(fields["since"]) if "since" in fields else None,
-            before=_parse_end(fields),
-        )
+        filters: dict[str, Any] = {name: fields.get(name) for name in FILTERS}
+        since = _timestamp(fields["since"]) if "since" in fields else None
+        return Search(**filters, since=since, before=_parse_end(fields))
     except ValidationError as error:
         raise invalid_request(f"This search has an invalid filter. {first_field_error(error)}.") from None
     except (ValueError, OverflowError):
