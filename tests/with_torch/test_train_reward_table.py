@@ -19,9 +19,10 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.models import model as model_by_name
 from rl_conductor.scoring import Sample, Task
 from rl_conductor_training.learn import PlannerWeights
+from rl_conductor_training.learn.budget import SharedBudget
 from rl_conductor_training.learn.experience import Experience, fingerprint_workers
 from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
-from rl_conductor_training.learn.runner import Runner, SharedBudget
+from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.tasks.scorers.text import exact
 from rl_conductor_training.train.policy.gguf_adapter import to_gguf
 from rl_conductor_training.train.policy.model_loading import load_model

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rl_conductor import Limits, WorkerPool, Workflow
 from rl_conductor.calls.budget import NOTHING
+from rl_conductor_training.learn.budget import SharedBudget
 from rl_conductor_training.learn.experience import Experience
-from rl_conductor_training.learn.runner import Runner, SharedBudget
+from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.learn.search.explore import Exploration, explore, explore_further, score_table

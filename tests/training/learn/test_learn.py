@@ -35,7 +35,7 @@ from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSetting
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.evaluation.validation import validate_learners
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
-from rl_conductor_training.learn.run import LearnRun
+from rl_conductor_training.learn.learn_run import LearnRun
 from rl_conductor_training.learn.search.stages import PILOT
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question

@@ -19,11 +19,11 @@ from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Sample, Score
 from rl_conductor.types import Price, Request, Usage, prompt_in
 from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
+from rl_conductor_training.learn.budget import RunSpending
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import REPLY_TOKENS, estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learners.base import SearchNeeds
-from rl_conductor_training.learn.run_spending import RunSpending
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Task
 from rl_conductor_training.tasks.scorers.text import exact

@@ -4,12 +4,12 @@ In: a task or production runs, a pool and a budget. Out: a folder with a learned
 GPU; only `PlannerWeights` needs torch.
 """
 
-from rl_conductor_training.learn.from_runs import learn_from_runs
+from rl_conductor_training.learn.learn_run import LearnProgress
 from rl_conductor_training.learn.learners.instructions import EvolvedInstructions
 from rl_conductor_training.learn.learners.weights import PlannerWeights
 from rl_conductor_training.learn.pipeline import learn
+from rl_conductor_training.learn.production.from_runs import learn_from_runs
 from rl_conductor_training.learn.record import FeedbackLearnRecord, LearnRecord
-from rl_conductor_training.learn.run import LearnProgress
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.train.reward_table.table import TableSettings
 

@@ -16,11 +16,11 @@ from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.evaluation.gate import Gate, measure_room
 from rl_conductor_training.learn.evaluation.proof import prove
 from rl_conductor_training.learn.evaluation.validation import baselines, validate_learners, validate_workflows
+from rl_conductor_training.learn.learn_run import LearnRun, OnProgress
 from rl_conductor_training.learn.learners.fixed import BestWorker
 from rl_conductor_training.learn.production.rows import add_production_rows
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
 from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
-from rl_conductor_training.learn.run import LearnRun, OnProgress
 from rl_conductor_training.learn.search.candidates import describe
 from rl_conductor_training.learn.search.explore import Exploration
 from rl_conductor_training.learn.search.plan import SearchPlan, describe_need

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from decimal import Decimal
-from math import ceil
+from typing import NamedTuple
 
-from rl_conductor.calls.budget import NOTHING, UNKNOWN_PRICE, Amount, Budget, Reservation
+from rl_conductor.calls.budget import NOTHING, UNKNOWN_PRICE, Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, LimitError, RunError
@@ -30,14 +29,12 @@ from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
 from rl_conductor_training.learn.failures import count_outcomes, find_failures
 from rl_conductor_training.learn.record import WorkerFailures
-from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import cached_amount, was_limited
 from rl_conductor_training.tasks import Sample, Task
 
 REPLY_CHARS = 600
 """Characters that are kept of each step's reply."""
-SHARE_DIGITS = 9
 
 _call_seconds: ContextVar[list[float] | None] = ContextVar("_call_seconds", default=None)
 """Collects the seconds of the calls of a run, without the time that they waited for a free worker."""
@@ -71,63 +68,16 @@ def request_of(sample: Sample) -> Request | str:
     return sample.question if content is None else Request.model_validate(content)
 
 
-class SharedBudget:
-    """The caps of a whole learning run; each stage may use a part of them, counted from the start of learning."""
+class _Scored(NamedTuple):
+    """The score of a run."""
 
-    def __init__(self, limits: Limits, previous_spending: Amount) -> None:
-        """Creates the budget.
-
-        Args:
-            limits: the caps; `seconds` counts from now.
-            previous_spending: what earlier processes of the same learning run have spent.
-        """
-        self.limits = limits
-        self.total = Budget(limits, surrounds_runs=True)
-        self.total.charge(previous_spending)
-        self.started = time.monotonic()
-        self.largest_call = Cost()
-        """The most that a call has reserved, or would have reserved if it fitted, in each unit."""
-
-    def stage(self, share: float) -> Budget:
-        """Returns the budget of a stage, which ends when this share of the caps is spent."""
-        limits = self.limits
-        usd = None if limits.usd is None else round(limits.usd * Decimal(str(share)), SHARE_DIGITS)
-        tokens = None if limits.tokens is None else int(limits.tokens * share)
-        calls = None if limits.calls is None else ceil(limits.calls * share)
-        seconds = None if limits.seconds is None else limits.seconds * share
-        stage = _StageBudget(Limits(usd=usd, tokens=tokens, calls=calls, seconds=seconds), self)
-        stage.charge(self.total.spent)
-        stage.deadline = None if seconds is None else self.started + seconds
-        return stage
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the start of this process's learning."""
-        return time.monotonic() - self.started
-
-    @property
-    def spending(self) -> Cost:
-        """Spending of all stages."""
-        amounts = self.total.spent
-        return Cost(usd=float(amounts.usd), tokens=amounts.tokens, calls=amounts.calls, seconds=self.elapsed)
-
-    def note_call(self, reserved: Amount) -> None:
-        """Notes what a call reserves."""
-        usd, tokens = float(reserved.usd), reserved.tokens
-        largest = self.largest_call
-        self.largest_call = Cost(usd=max(usd, largest.usd), tokens=max(tokens, largest.tokens), calls=1)
-
-
-class _StageBudget(Budget):
-    """The part of the caps that a stage may use."""
-
-    def __init__(self, limits: Limits, shared: SharedBudget) -> None:
-        super().__init__(limits, parent=shared.total, surrounds_runs=True)
-        self._shared = shared
-
-    async def acquire(self, reservation: Reservation) -> None:
-        self._shared.note_call(reservation.amount)
-        await super().acquire(reservation)
+    score: Score
+    failure: str | None
+    """Why the run has no answer."""
+    key: str = ""
+    """Identifies the question and the answer, see `ExperienceRow.score_key`."""
+    usage: Usage = Usage()
+    """Usage of a judge."""
 
 
 @dataclass
@@ -244,54 +194,45 @@ class Runner:
             await run_together(run(*arguments) for arguments in runs)
 
     async def _run(self, sample: Sample, system: str, key: str, conductor: Conductor) -> None:
+        """Runs a system on a question, and adds the row unless the budget is used up before."""
         call_seconds: list[float] = []
         _call_seconds.set(call_seconds)  # of this task, which runs nothing else
-        with call_scope(self.budget):
-            try:
-                trace = await conductor.run(request_of(sample))
-            except RunError as error:
-                trace = error.trace
-            except LimitError:
-                self.is_exhausted = True
-                return
-        self.refund_cached(trace.calls)
-        failure = _find_failure(trace, is_workflow=system == "workflow")
-        score_key = "" if failure else fingerprint(sample.model_dump_json(), trace.text)
-        usages: list[Usage] = []
         try:
-            with call_scope(self.budget, None, usages):
-                score = wrong(None, failure) if failure else await self._score(sample, trace.text, score_key)
-        except LimitError:  # of a judge
+            trace = await self._run_and_refund(sample, conductor)
+            failure = _find_failure(trace, is_workflow=system == "workflow")
+            scored = await self._score(sample, trace.text, failure)
+        except LimitError:  # of a call to a worker or to a judge
             self.is_exhausted = True
             return
         if was_limited(trace, self.budget):
             self.is_exhausted = True
             return
-        workflow = trace.rounds[0].plan.workflow if trace.rounds else None
-        row = ExperienceRow(
-            key=key,
-            sample=sample.id,
-            question=sample.question,
-            system=system,
-            workflow=workflow,
-            score=score.value,
-            answer=score.answer,
-            error=failure,
-            replies=() if system == "workflow" else _shortened_replies(trace),
-            usd=trace.usage.cost,
-            tokens=trace.usage.total_tokens,
-            calls=trace.usage.calls,
-            unpriced_calls=trace.usage.unpriced_calls,
-            outcomes=count_outcomes(trace.calls),
-            seconds=_latency(trace, sum(call_seconds)),
-            scoring=total(usages),
-            score_key=score_key,
-        )
+        row = _build_row(key, sample, system, trace, scored, seconds=_latency(trace, sum(call_seconds)))
         self.experience.append(row)
         self.added.add(key)
         self.on_row(row)
 
-    async def _score(self, sample: Sample, text: str, key: str) -> Score:
+    async def _run_and_refund(self, sample: Sample, conductor: Conductor) -> Trace:
+        """Returns the trace of a run, even if it failed. Raises `LimitError` if the budget left no room for a call."""
+        with call_scope(self.budget):
+            try:
+                trace = await conductor.run(request_of(sample))
+            except RunError as error:
+                trace = error.trace
+        self.refund_cached(trace.calls)
+        return trace
+
+    async def _score(self, sample: Sample, text: str, failure: str | None) -> _Scored:
+        """Scores the answer of a run. Raises `LimitError` if the budget left no room for a judge."""
+        if failure:
+            return _Scored(wrong(None, failure), failure)
+        key = fingerprint(sample.model_dump_json(), text)
+        usages: list[Usage] = []
+        with call_scope(self.budget, None, usages):
+            score = await self._score_once(sample, text, key)
+        return _Scored(score, None, key, total(usages))
+
+    async def _score_once(self, sample: Sample, text: str, key: str) -> Score:
         """Scores an answer, unless the same answer to the question has its score already."""
         scores = self.experience.scores
         async with self.scoring[key]:
@@ -321,6 +262,30 @@ class Runner:
         deadline = self.budget.shared_deadline()
         self.is_exhausted = self.is_exhausted or (deadline is not None and time.monotonic() >= deadline.time)
         return self.is_exhausted
+
+
+def _build_row(
+    key: str, sample: Sample, system: str, trace: Trace, scored: _Scored, *, seconds: float
+) -> ExperienceRow:
+    return ExperienceRow(
+        key=key,
+        sample=sample.id,
+        question=sample.question,
+        system=system,
+        workflow=trace.rounds[0].plan.workflow if trace.rounds else None,
+        score=scored.score.value,
+        answer=scored.score.answer,
+        error=scored.failure,
+        replies=() if system == "workflow" else _shortened_replies(trace),
+        usd=trace.usage.cost,
+        tokens=trace.usage.total_tokens,
+        calls=trace.usage.calls,
+        unpriced_calls=trace.usage.unpriced_calls,
+        outcomes=count_outcomes(trace.calls),
+        seconds=seconds,
+        scoring=scored.usage,
+        score_key=scored.key,
+    )
 
 
 def _find_failure(trace: Trace, *, is_workflow: bool) -> str | None:

@@ -18,10 +18,10 @@ from rl_conductor_training.learn.evaluation.comparison import (
 )
 from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
 from rl_conductor_training.learn.failures import find_unplanned
+from rl_conductor_training.learn.learn_run import LearnRun
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 from rl_conductor_training.learn.learners.prompted import PromptedPlanner
 from rl_conductor_training.learn.record import Proof
-from rl_conductor_training.learn.run import LearnRun
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import describe
 from rl_conductor_training.learn.search.explore import score_table

@@ -10,9 +10,9 @@ from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.evaluation.comparison import BASELINES
 from rl_conductor_training.learn.evaluation.proof import run_learner
 from rl_conductor_training.learn.experience import ExperienceRow, cost_order
+from rl_conductor_training.learn.learn_run import LearnRun
 from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
 from rl_conductor_training.learn.record import ValidationResult
-from rl_conductor_training.learn.run import LearnRun
 from rl_conductor_training.learn.search.explore import score_table
 from rl_conductor_training.learn.search.plan import SearchPlan
 from rl_conductor_training.tasks import Sample

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ExperienceRow
+from rl_conductor_training.learn.learn_run import LearnRun
 from rl_conductor_training.learn.production.rows import liked_workflows
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
-from rl_conductor_training.learn.run import LearnRun
 from rl_conductor_training.learn.search.candidates import build_candidates, descriptions, single_workers
 from rl_conductor_training.learn.search.costs import CallCosts, Cost, describe_failures, find_working, measure_costs
 from rl_conductor_training.learn.search.explore import (

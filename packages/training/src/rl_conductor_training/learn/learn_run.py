@@ -9,12 +9,12 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import EXPERIENCE_FILE
 from rl_conductor.errors import LimitError
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.learn.budget import RunSpending, SharedBudget
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learners.base import SearchNeeds
-from rl_conductor_training.learn.run_spending import RunSpending
-from rl_conductor_training.learn.runner import Runner, SharedBudget
+from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.learn.search.explore import shuffled
 from rl_conductor_training.learn.search.plan import CAP_NAMES, MEASURING, describe_need

@@ -27,6 +27,7 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import archive_opening
 from rl_conductor_training.learn.experience import cost_order
 from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
+from rl_conductor_training.learn.learn_run import OnProgress
 from rl_conductor_training.learn.pipeline import learn
 from rl_conductor_training.learn.production.stored_runs import (
     RUNS_FILE,
@@ -37,7 +38,6 @@ from rl_conductor_training.learn.production.stored_runs import (
     request_text,
 )
 from rl_conductor_training.learn.record import FeedbackLearnRecord, LearnRecord, ShapeSummary
-from rl_conductor_training.learn.run import OnProgress
 from rl_conductor_training.learn.search.candidates import describe, generalize
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Pool, Workspace, open_workspace

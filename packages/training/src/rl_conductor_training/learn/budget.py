@@ -1,0 +1,130 @@
+"""The caps of a learning run, which its stages share, and what all of its processes have spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+
+from rl_conductor._internal.jsonl import read_value, write_value
+from rl_conductor.calls.budget import NOTHING, Amount, Budget, Reservation
+from rl_conductor.models.cached import stored_usage
+from rl_conductor.types import Usage, Value
+from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.learn.experience import Experience
+from rl_conductor_training.learn.search.costs import Cost
+from rl_conductor_training.learn.workspace import REPLIES_FILE
+
+STARTS_FILE = "starts.json"
+SHARE_DIGITS = 9
+"""Digits after the point to which a share of a cap in dollars is rounded."""
+
+
+class SharedBudget:
+    """The caps of a whole learning run; each stage may use a part of them, counted from the start of learning."""
+
+    def __init__(self, limits: Limits, previous_spending: Amount) -> None:
+        """Creates the budget.
+
+        Args:
+            limits: the caps; `seconds` counts from now.
+            previous_spending: what earlier processes of the same learning run have spent.
+        """
+        self.limits = limits
+        self.total = Budget(limits, surrounds_runs=True)
+        self.total.charge(previous_spending)
+        self.started = time.monotonic()
+        self.largest_call = Cost()
+        """The most that a call has reserved, or would have reserved if it fitted, in each unit."""
+
+    def stage(self, share: float) -> Budget:
+        """Returns the budget of a stage, which ends when this share of the caps is spent."""
+        limits = self.limits
+        usd = None if limits.usd is None else round(limits.usd * Decimal(str(share)), SHARE_DIGITS)
+        tokens = None if limits.tokens is None else int(limits.tokens * share)
+        calls = None if limits.calls is None else ceil(limits.calls * share)
+        seconds = None if limits.seconds is None else limits.seconds * share
+        stage = _StageBudget(Limits(usd=usd, tokens=tokens, calls=calls, seconds=seconds), self)
+        stage.charge(self.total.spent)
+        stage.deadline = None if seconds is None else self.started + seconds
+        return stage
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start of this process's learning."""
+        return time.monotonic() - self.started
+
+    @property
+    def spending(self) -> Cost:
+        """Spending of all stages."""
+        amounts = self.total.spent
+        return Cost(usd=float(amounts.usd), tokens=amounts.tokens, calls=amounts.calls, seconds=self.elapsed)
+
+    def note_call(self, reserved: Amount) -> None:
+        """Notes what a call reserves."""
+        usd, tokens = float(reserved.usd), reserved.tokens
+        largest = self.largest_call
+        self.largest_call = Cost(usd=max(usd, largest.usd), tokens=max(tokens, largest.tokens), calls=1)
+
+
+class _StageBudget(Budget):
+    """The part of the caps that a stage may use."""
+
+    def __init__(self, limits: Limits, shared: SharedBudget) -> None:
+        super().__init__(limits, parent=shared.total, surrounds_runs=True)
+        self._shared = shared
+
+    async def acquire(self, reservation: Reservation) -> None:
+        self._shared.note_call(reservation.amount)
+        await super().acquire(reservation)
+
+
+class RunStart(Value):
+    """The state of the folder when a run began, or went on after another one."""
+
+    key: str
+    """Identifies the workers and the questions: with others, another run begins in the folder."""
+    usage: Usage
+    """Usage of all runs in the folder until then."""
+
+
+class RunStarts(Value):
+    """The runs in a folder."""
+
+    starts: tuple[RunStart, ...] = ()
+    """In the order of time; a run that went on after another one is there again."""
+
+
+class RunSpending:
+    """The spending of all processes of a run; that of other runs in its folder is not part of it."""
+
+    def __init__(self, folder: Path, experience: Experience, key: str) -> None:
+        """Reads when the run with this key began, or notes that it begins or goes on now."""
+        self._replies, self._experience, self._key = folder / REPLIES_FILE, experience, key
+        path = folder / STARTS_FILE
+        runs = read_value(path, RunStarts) if path.exists() else RunStarts()
+        if not runs.starts or runs.starts[-1].key != key:
+            runs = RunStarts(starts=(*runs.starts, RunStart(key=key, usage=self._stored_usage())))
+            write_value(path, runs)
+        self._starts = runs.starts
+
+    @property
+    def amount(self) -> Amount:
+        """The spending until now."""
+        return sum((Amount.of(end) - Amount.of(start) for start, end in self._periods()), NOTHING)
+
+    @property
+    def unpriced_calls(self) -> int:
+        """Number of calls until now whose price is unknown."""
+        return sum(end.unpriced_calls - start.unpriced_calls for start, end in self._periods())
+
+    def _periods(self) -> Iterator[tuple[Usage, Usage]]:
+        """Yields the usage of the folder at the beginning and the end of each period in which it was this run's."""
+        now = RunStart(key="", usage=self._stored_usage())
+        return ((start.usage, end.usage) for start, end in pairwise((*self._starts, now)) if start.key == self._key)
+
+    def _stored_usage(self) -> Usage:
+        return stored_usage(self._replies) + self._experience.scoring_usage()
