@@ -37,7 +37,8 @@ from rl_conductor_training.train.config import read_config
 from rl_conductor_training.train.reward_table.permuted import permute_workers
 from rl_conductor_training.train.reward_table.table import TableQuestion, TableSettings
 from rl_conductor_training.train.reward_table.training import SUPERVISED, TableData, TableTraining
-from rl_conductor_training.workers.source import ReplyCache, SmallPool
+from rl_conductor_training.workers.pool_settings import SmallPool
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "composite.toml"
 BASE, PUBLISHED = "embedded:smollm2-135m", "embedded:conductor-135m"

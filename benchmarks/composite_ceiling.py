@@ -28,7 +28,8 @@ from rl_conductor_training.bench.settings import read_settings
 from rl_conductor_training.bench.systems.oracle import Oracle
 from rl_conductor_training.tasks.composite.questions import composite
 from rl_conductor_training.train.rewards.metrics import Reference
-from rl_conductor_training.workers.source import ReplyCache, SmallPool
+from rl_conductor_training.workers.pool_settings import SmallPool
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "bench-small.toml"
 """Bench file whose oracle lists the workflows to search, short ones first."""

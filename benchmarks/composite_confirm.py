@@ -42,7 +42,8 @@ from rl_conductor_training.train.reward_table.policy import (
 from rl_conductor_training.train.reward_table.table import TableQuestion
 from rl_conductor_training.train.reward_table.training import SUPERVISED
 from rl_conductor_training.train.run_dir import latest_complete_checkpoint
-from rl_conductor_training.workers.source import ReplyCache, SmallPool
+from rl_conductor_training.workers.pool_settings import SmallPool
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 
 class GreedyRuns(Value):

@@ -20,8 +20,9 @@ from rl_conductor.models import model
 from rl_conductor_training.cli.learn import print_record
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, learn
 from rl_conductor_training.tasks.composite.questions import composite
+from rl_conductor_training.workers.pool_settings import SmallPool
+from rl_conductor_training.workers.reply_cache import ReplyCache
 from rl_conductor_training.workers.small import SMALL_MODEL
-from rl_conductor_training.workers.source import ReplyCache, SmallPool
 
 
 async def learn_composite(

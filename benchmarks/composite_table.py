@@ -22,7 +22,8 @@ from rl_conductor_training.bench.systems.workflow_list import WorkflowList
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable, fingerprint_workers
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
-from rl_conductor_training.workers.source import ReplyCache, SmallPool
+from rl_conductor_training.workers.pool_settings import SmallPool
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "bench-baselines.toml"
 """Bench file whose system `fixed` lists the workflows of the table."""

@@ -37,7 +37,8 @@ from rl_conductor_training.train.reward_table.training import (
     TableTraining,
     train_on_table,
 )
-from rl_conductor_training.workers.source import ReplyCache, SmallPool
+from rl_conductor_training.workers.pool_settings import SmallPool
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 MAX_STEPS, MAX_TOKENS = 4, 160
 

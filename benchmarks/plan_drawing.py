@@ -25,7 +25,7 @@ from rl_conductor_training.train.policy import grouped_attention
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
 from rl_conductor_training.train.policy.sampling import generate
 from rl_conductor_training.train.setup import TrainingSetup
-from rl_conductor_training.workers.source import ReplyCache
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "composite.toml"
 KINDS = (grouped_attention.NAME, "eager", "sdpa")

@@ -12,7 +12,7 @@ from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor_training.bench.settings import TaskSettings, read_settings
 from rl_conductor_training.bench.systems import AnySystem
 from rl_conductor_training.bench.systems.base import SystemEntry
-from rl_conductor_training.workers.source import cache_version
+from rl_conductor_training.workers.reply_cache import cache_version
 
 ROOT = Path(__file__).parents[3]
 

@@ -23,8 +23,8 @@ from rl_conductor_training.tasks.composite.templates import (
     Template,
 )
 from rl_conductor_training.tasks.groups import group_of
-from rl_conductor_training.tasks.retrieval import PassageIndex
 from rl_conductor_training.tasks.scorers.answers import number_to_words
+from rl_conductor_training.workers.passage_index import PassageIndex
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "heldout")
 

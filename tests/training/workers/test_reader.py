@@ -6,7 +6,8 @@ from rl_conductor import Request, ScriptedModel, WorkerPool, model
 from rl_conductor.models import Capabilities
 from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
 from rl_conductor.types import Grammar
-from rl_conductor_training.tasks.retrieval import Passage, PassageIndex
+from rl_conductor_training.tasks.passage import Passage
+from rl_conductor_training.workers.passage_index import PassageIndex
 from rl_conductor_training.workers.reader import ReaderModel
 from rl_conductor_training.workers.small import small_pool
 

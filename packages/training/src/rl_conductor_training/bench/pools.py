@@ -10,7 +10,8 @@ from pydantic import Field
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
-from rl_conductor_training.workers.source import PoolSource, ReplyCache, cache_version
+from rl_conductor_training.workers.pool_settings import PoolSource
+from rl_conductor_training.workers.reply_cache import ReplyCache, cache_version
 
 
 class BenchPoolSettings(PoolSource):

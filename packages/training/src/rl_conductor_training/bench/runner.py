@@ -25,7 +25,7 @@ from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.groups import group_of, hash_question, shared_questions
-from rl_conductor_training.workers.source import ReplyCache
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rl_conductor_training.bench.systems.learned import LearnedConductor
 from rl_conductor_training.bench.systems.single_model import SingleModel
 from rl_conductor_training.tasks import Task, TaskEntry, load_task
 from rl_conductor_training.tasks.scorers.judge import judge_entry
-from rl_conductor_training.workers.source import cache_version
+from rl_conductor_training.workers.reply_cache import cache_version
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}$")]
 

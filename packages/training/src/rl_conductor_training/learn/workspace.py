@@ -29,7 +29,7 @@ from rl_conductor_training.learn.runner import add_call_seconds
 from rl_conductor_training.routing.domain import has_chains, task_domain
 from rl_conductor_training.tasks.groups import hash_question
 from rl_conductor_training.workers.compact import CompactModel
-from rl_conductor_training.workers.source import cache_version, code_version
+from rl_conductor_training.workers.reply_cache import cache_version, code_version
 
 REPLIES_FILE = "replies.sqlite"
 

@@ -14,7 +14,7 @@ from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.pool_file import PlannerSettings
 from rl_conductor.types import Roster, Wording
 from rl_conductor_training.tasks import TaskEntry
-from rl_conductor_training.workers.source import PoolSource
+from rl_conductor_training.workers.pool_settings import PoolSource
 
 Schedule = Literal["cosine", "linear", "constant_with_warmup"]
 """The shape of the learning rate after its warmup."""

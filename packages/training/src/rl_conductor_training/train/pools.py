@@ -9,7 +9,7 @@ from pathlib import Path
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor_training.train.config import TrainPoolSettings
-from rl_conductor_training.workers.source import ReplyCache
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from rl_conductor.plan_text.gbnf import quote_literal
 from rl_conductor.pool.worker_prompt import with_prompt
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.types import Grammar, prompt_in
-from rl_conductor_training.tasks.retrieval import Passage, PassageIndex
+from rl_conductor_training.tasks.passage import Passage
 from rl_conductor_training.workers.compact import example_prompt, last_reply
+from rl_conductor_training.workers.passage_index import PassageIndex
 from rl_conductor_training.workers.prompt_template import PromptTemplate
 
 OLD_TOM = "Old Tom: Age: 341.\nOld Tom: Height: 21.\nOld Tom: Twin tree: Red Ann.\n\n"

@@ -9,9 +9,9 @@ from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Card, Sampling
-from rl_conductor_training.tasks.retrieval import PassageIndex
 from rl_conductor_training.workers.coder import CoderModel
 from rl_conductor_training.workers.compact import CompactModel
+from rl_conductor_training.workers.passage_index import PassageIndex
 from rl_conductor_training.workers.reader import ReaderModel
 from rl_conductor_training.workers.writer import WriterModel
 

@@ -14,7 +14,7 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.tasks import Sample
-from rl_conductor_training.workers.source import cache_version
+from rl_conductor_training.workers.reply_cache import cache_version
 
 
 class ConductorSystem(PlannerSettings, SystemEntry):

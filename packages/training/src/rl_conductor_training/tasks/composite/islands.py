@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from functools import cache
 
-from rl_conductor_training.tasks.retrieval import Passage
+from rl_conductor_training.tasks.passage import Passage
 
 SEED = 20_26
 TOWNS, SHIPS = 240, 160

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor_training.tasks.retrieval import MAX_PASSAGE_CHARS, Passage, PassageIndex
+from rl_conductor_training.tasks.passage import Passage
+from rl_conductor_training.workers.passage_index import MAX_PASSAGE_CHARS, PassageIndex
 
 ANIMALS = (
     Passage("Otter", "It lives in rivers and eats fish."),

@@ -12,7 +12,7 @@ from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool_file import WorkerEntry
 from rl_conductor_training.learn.workspace import open_workspace
 from rl_conductor_training.workers.coder import CoderModel
-from rl_conductor_training.workers.source import ReplyCache, cache_version
+from rl_conductor_training.workers.reply_cache import ReplyCache, cache_version
 
 
 def test_a_delegating_worker_caches_the_replies_of_its_base_model_once(tmp_path: Path) -> None:

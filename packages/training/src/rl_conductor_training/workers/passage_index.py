@@ -10,12 +10,12 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from rl_conductor._internal.io import reading_errors
 from rl_conductor.errors import ConfigError
+from rl_conductor_training.tasks.passage import Passage
 
 MAX_PASSAGE_CHARS = 1_200
 """Longer paragraphs of a file are split at the end of a sentence or word."""
@@ -23,14 +23,6 @@ TITLE_WEIGHT = 5.0
 """BM25 weight of titles relative to text, so that a passage about a subject ranks above those that mention it."""
 STOP_WORDS = re.compile("an?|the|and|or|of|in|on|at|by|to|for|from|with|is|was|has|have|do|it|its|that|how|what|which")
 TEXT_SUFFIXES = (".md", ".rst", ".txt")
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A piece of text and the title of the thing it describes."""
-
-    title: str
-    text: str
 
 
 class PassageIndex:
