@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import toy_training
 from rl_conductor.cli.main import app
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor_training.train.callbacks.interruption import INTERRUPTED
+from rl_conductor_training.train.interruption import INTERRUPTED
 from rl_conductor_training.train.progress import Status
 from rl_conductor_training.train.run_dir import RunDir, RunRecord
 from rl_conductor_training.train.train import train

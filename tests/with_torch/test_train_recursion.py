@@ -15,7 +15,7 @@ from rl_conductor import ScriptedModel, WorkerPool
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.scoring import Sample
 from rl_conductor_training.tasks.scorers.text import exact
-from rl_conductor_training.train.callbacks.steps import StepMetrics
+from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import PlanSettings, TrainConfig
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model

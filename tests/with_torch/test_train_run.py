@@ -22,7 +22,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
-from rl_conductor_training.train.callbacks.steps import StepMetrics
+from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.progress import Status
 from rl_conductor_training.train.rollouts.masked import NothingScoredError

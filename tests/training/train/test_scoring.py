@@ -13,9 +13,9 @@ from rl_conductor.models.scripted import Scripted
 from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.types import Completion, Message, Request
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
-from rl_conductor_training.spending import RunBudget
 from rl_conductor_training.tasks.scorers.judge import Judge
 from rl_conductor_training.tasks.scorers.text import exact
+from rl_conductor_training.train.budget import TrainingBudget
 from rl_conductor_training.train.config import PlanSettings
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan, RolloutScorer, ScoredPlan
@@ -145,7 +145,7 @@ PRICED = Limits(tokens=DEFAULT_OUTPUT_TOKENS * 2)
 
 
 async def test_a_cap_masks_the_plans_that_no_longer_fit_and_reports_it() -> None:
-    budget = RunBudget(PRICED, Amount(tokens=DEFAULT_OUTPUT_TOKENS))
+    budget = TrainingBudget(PRICED, Amount(tokens=DEFAULT_OUTPUT_TOKENS))
     scorer = RolloutScorer(exact, retries=0, budget=budget)
     scored = await scorer.score_plan(over(good="Paris", bad="Rome"), plan(0))
     assert (scored.valid, scored.masked, scored.usage.calls) == (True, True, 0)
@@ -156,7 +156,7 @@ async def test_a_cap_masks_the_plans_that_no_longer_fit_and_reports_it() -> None
 
 
 async def test_a_cap_counts_what_plans_have_used() -> None:
-    budget = RunBudget(PRICED)
+    budget = TrainingBudget(PRICED)
     scored = await RolloutScorer(exact, retries=0, budget=budget).score_plan(over(good="Paris"), plan(0))
     assert scored.right
     assert not budget.is_over
@@ -164,7 +164,7 @@ async def test_a_cap_counts_what_plans_have_used() -> None:
 
 
 async def test_cached_replies_are_free_under_a_cap(tmp_path: Path) -> None:
-    budget = RunBudget(PRICED)
+    budget = TrainingBudget(PRICED)
     scorer = RolloutScorer(exact, retries=0, budget=budget)
     cached = CachedModel(ScriptedModel(["Paris"]), tmp_path / "replies.sqlite")
     instance = PromptInstance(SAMPLE, WorkerPool({"good": cached}), PlanSettings())
@@ -183,8 +183,8 @@ async def test_each_scored_plan_is_counted() -> None:
 
 
 def test_processes_share_the_caps_evenly() -> None:
-    budget = RunBudget(Limits(usd=3, tokens=1_000), Amount(usd=Decimal(1), tokens=200), share=2)
+    budget = TrainingBudget(Limits(usd=3, tokens=1_000), Amount(usd=Decimal(1), tokens=200), share=2)
     assert budget.calls.limits.usd == 1
     assert budget.calls.limits.tokens == 400
-    used_up = RunBudget(Limits(usd=3), Amount(usd=Decimal(5)))
+    used_up = TrainingBudget(Limits(usd=3), Amount(usd=Decimal(5)))
     assert used_up.calls.limits.usd == 0

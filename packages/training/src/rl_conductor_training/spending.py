@@ -1,6 +1,6 @@
 """Expected and actual spending of learning and training runs.
 
-In: workers, limits and the calls of finished runs. Out: rough estimates, and a budget that several runs share.
+In: workers, limits and the calls of finished runs. Out: rough estimates, and what the calls took from a shared budget.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from rl_conductor._internal.formatting import dollars
 from rl_conductor.calls.budget import NOTHING, Amount, Budget
-from rl_conductor.errors import ConductorError, ConfigError
+from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.trace.trace import Call, Trace
@@ -23,8 +23,6 @@ PROMPT_TOKENS = 100
 """Tokens of a worker's prompt besides the question and earlier replies."""
 DEFAULT_SECONDS = 3.0
 """Expected seconds of a call to a worker whose card states no latency."""
-USD_DIGITS = 9
-"""Digits after the point to which a share of a cap in dollars is rounded."""
 
 
 class CostEstimate(Value):
@@ -90,50 +88,6 @@ def check_judge_price(task: Task, limits: Limits) -> None:
             f'usd={limits.usd} can\'t be enforced: the price of the judge {judge} is unknown; write its "model" and '
             '"price" in a file and name it, as --judge judge.toml, or cap the tokens instead'
         )
-
-
-class CapReachedError(ConductorError):
-    """A cap of the run is used up, so the current step can't be finished."""
-
-    def __init__(self) -> None:
-        super().__init__("a cap of the training run is used up")
-
-
-class RunBudget:
-    """The caps on the calls to workers of a whole training run, or of one of its processes."""
-
-    def __init__(self, limits: Limits, previous: Amount = NOTHING, *, share: int = 1) -> None:
-        """Creates the budget.
-
-        Args:
-            limits: the caps on dollars, tokens and time; `seconds` counts from now.
-            previous: what earlier calls of the same run have spent.
-            share: number of processes that share dollars and tokens evenly.
-        """
-        usd = None if limits.usd is None else max(limits.usd - previous.usd, Decimal(0)) / share
-        tokens = None if limits.tokens is None else max(limits.tokens - previous.tokens, 0) // share
-        rounded = None if usd is None else round(usd, USD_DIGITS)
-        self.calls = Budget(Limits(usd=rounded, tokens=tokens, seconds=limits.seconds), surrounds_runs=True)
-        """The budget that each call is charged to."""
-        self.calls.deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
-        self.is_exhausted = False
-        """Whether a call was refused or cancelled by a cap."""
-
-    @property
-    def spending(self) -> Amount:
-        """The spending since the budget was created, without replies from the cache."""
-        return self.calls.spent
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a cap was reached."""
-        deadline = self.calls.deadline
-        return self.is_exhausted or (deadline is not None and time.monotonic() >= deadline)
-
-    def settle(self, trace: Trace) -> None:
-        """Takes back the charges for cached replies of a finished run, and notes whether a cap ended it."""
-        self.calls.charge(NOTHING - cached_amount(trace.calls))
-        self.is_exhausted = self.is_exhausted or was_limited(trace, self.calls)
 
 
 def cached_amount(calls: Iterable[Call]) -> Amount:

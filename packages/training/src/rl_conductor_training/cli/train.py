@@ -23,14 +23,14 @@ from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.train.callbacks.interruption import INTERRUPTED
 from rl_conductor_training.train.config import Reporter, TrainConfig, read_config
 from rl_conductor_training.train.estimate import project_training
+from rl_conductor_training.train.interruption import INTERRUPTED
 from rl_conductor_training.train.pools import open_pool
 
 if TYPE_CHECKING:
     from rl_conductor_training.spending import CostEstimate
-    from rl_conductor_training.train.callbacks.steps import StepMetrics
+    from rl_conductor_training.train.callbacks import StepMetrics
     from rl_conductor_training.train.progress import Status
     from rl_conductor_training.train.run_dir import RunRecord
 

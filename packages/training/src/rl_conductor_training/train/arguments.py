@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
 from trl import GRPOConfig
 
+from rl_conductor_training.train.common_arguments import common_arguments
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rollouts.batches import accumulation_steps
 
 
 def training_arguments(config: TrainConfig, output: Path) -> GRPOConfig:
     """Builds the arguments for a run in the folder `output`."""
-    grpo, cuda = config.grpo, torch.cuda.is_available()
+    grpo = config.grpo
     return GRPOConfig(
-        output_dir=str(output),
+        **common_arguments(output, seed=config.seed, dtype=config.dtype),
         max_steps=grpo.steps,
         per_device_train_batch_size=grpo.micro_batch,
         gradient_accumulation_steps=accumulation_steps(config, PartialState().num_processes),
@@ -34,13 +34,7 @@ def training_arguments(config: TrainConfig, output: Path) -> GRPOConfig:
         epsilon=grpo.clip,
         loss_type=grpo.loss,
         scale_rewards=grpo.scale,
-        seed=config.seed,
-        use_cpu=not cuda,
-        bf16=config.dtype == "bfloat16",
-        dataloader_pin_memory=cuda,
         gradient_checkpointing=config.gradient_checkpointing,
-        logging_steps=1,
-        disable_tqdm=True,
         report_to=[reporter.value for reporter in config.keep.report_to] or "none",
         save_steps=config.keep.every,
         save_total_limit=config.keep.checkpoints,

@@ -11,9 +11,10 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Task
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.spending import CostEstimate, RunBudget
+from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import TaskEntry
 from rl_conductor_training.tasks.groups import check_answers, count_different, shared_questions
+from rl_conductor_training.train.budget import TrainingBudget
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.estimate import estimate_training
 from rl_conductor_training.train.progress import TrainProgress
@@ -33,7 +34,7 @@ class TrainingSetup:
 
     config: TrainConfig
     pool: WorkerPool
-    budget: RunBudget = field(default_factory=lambda: RunBudget(Limits()))
+    budget: TrainingBudget = field(default_factory=lambda: TrainingBudget(Limits()))
     """The caps on the calls to workers."""
     progress: TrainProgress = field(default_factory=TrainProgress)
     masked_reasons: list[str] = field(default_factory=list)

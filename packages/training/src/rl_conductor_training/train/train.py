@@ -19,9 +19,10 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.spending import CapReachedError, CostEstimate, RunBudget, check_prices
-from rl_conductor_training.train.callbacks.interruption import INTERRUPTED, Interruption
+from rl_conductor_training.spending import CostEstimate, check_prices
+from rl_conductor_training.train.budget import CapReachedError, TrainingBudget
 from rl_conductor_training.train.config import Reporter, TrainConfig
+from rl_conductor_training.train.interruption import INTERRUPTED, Interruption
 from rl_conductor_training.train.progress import Status, TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.report import write_report
@@ -42,8 +43,8 @@ try:
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
     from rl_conductor_training.train.arguments import training_arguments
-    from rl_conductor_training.train.callbacks.checkpoints import CheckpointCallback
-    from rl_conductor_training.train.callbacks.steps import (
+    from rl_conductor_training.train.callbacks import (
+        CheckpointCallback,
         MetricsCallback,
         SpendingCallback,
         StepMetrics,
@@ -107,7 +108,7 @@ def train(
     if (record := run_dir.read_record()) and record.step >= last_step and not _lacks_last_evaluation(record, config):
         return record
     previous = run_dir.read_spending()
-    budget = RunBudget(limits, Amount(previous.usd, previous.tokens), share=state.num_processes)
+    budget = TrainingBudget(limits, Amount(previous.usd, previous.tokens), share=state.num_processes)
     progress = TrainProgress(on_status if state.is_main_process else lambda _status: None)
     setup = TrainingSetup(config, pool, budget, progress)
     _load_questions(setup, run_dir, state)

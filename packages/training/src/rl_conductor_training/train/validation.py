@@ -18,9 +18,9 @@ from transformers import TrainerCallback
 
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.types import total
-from rl_conductor_training.spending import CapReachedError
 from rl_conductor_training.statistics import estimate
 from rl_conductor_training.tasks.groups import group_of
+from rl_conductor_training.train.budget import CapReachedError
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.plan_tokenizer import PlanTokenizer
 from rl_conductor_training.train.policy.sampling import sample_plans

@@ -10,7 +10,8 @@ import torch
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from rl_conductor_training.train.callbacks.checkpoints import CheckpointCallback
+from rl_conductor_training.train.callbacks import CheckpointCallback
+from rl_conductor_training.train.common_arguments import common_arguments
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.reward_table.objectives import question_loss
 from rl_conductor_training.train.reward_table.policy import EncodedQuestion, demonstration_logprobs, sequence_logprobs
@@ -91,9 +92,8 @@ class StepWatcher(TrainerCallback):  # type: ignore[misc, unused-ignore]
 
 def training_arguments(folder: Path, settings: TableSettings, *, is_supervised: bool) -> TrainingArguments:
     """Returns the arguments of a stage with checkpoints in `folder`."""
-    cuda = torch.cuda.is_available()
     return TrainingArguments(
-        output_dir=str(folder),
+        **common_arguments(folder, seed=settings.seed, dtype=settings.dtype),
         max_steps=settings.supervised_steps if is_supervised else settings.steps,
         # The method takes one question at a time, whose plans share the prompt.
         per_device_train_batch_size=settings.supervised_batch if is_supervised else 1,
@@ -101,13 +101,7 @@ def training_arguments(folder: Path, settings: TableSettings, *, is_supervised: 
         learning_rate=settings.supervised_rate if is_supervised else settings.learning_rate,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=WARMUP_STEPS,
-        seed=settings.seed,
-        use_cpu=not cuda,
-        bf16=settings.dtype == "bfloat16",
-        dataloader_pin_memory=cuda,
         remove_unused_columns=False,
-        logging_steps=1,
-        disable_tqdm=True,
         report_to="none",
         save_steps=settings.evaluate_every,
         save_total_limit=2,

@@ -15,6 +15,8 @@ from pydantic import Field
 from rl_conductor.types import Value, total
 from rl_conductor_training.train.rollouts.scoring import ScoredPlan
 
+METRIC_PREFIX = "plans/"
+"""Tells these metrics from those of TRL in its log."""
 Group = Sequence[ScoredPlan]
 """The plans for one question."""
 RoundPair = tuple[ScoredPlan, ScoredPlan | None]

@@ -16,7 +16,7 @@ from accelerate.utils import gather_object
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.rewards.compute import group_rewards, two_round_rewards
-from rl_conductor_training.train.rewards.metrics import Reference, step_metrics
+from rl_conductor_training.train.rewards.metrics import METRIC_PREFIX, Reference, step_metrics
 from rl_conductor_training.train.rollouts.masked import ensure_scored
 from rl_conductor_training.train.rollouts.rollout_fn import Rollout
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan, ScoredPlan
@@ -83,7 +83,7 @@ class RewardFunction:
         references = [self._references.get(self._instances[group[0].instance].sample.id) for group in questions]
         round_pairs = [(row.previous, row.scored) for row in rows if row.previous]
         for name, value in step_metrics(first, group_values, references, round_pairs=round_pairs).items():
-            log_metric(f"plans/{name}", value)
+            log_metric(f"{METRIC_PREFIX}{name}", value)
         rewards = list(chain.from_iterable(group_values))
         if trainer_state.is_world_process_zero:
             self._log(trainer_state.global_step + 1, rows, rewards)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from accelerate.utils import gather_object
 
 from rl_conductor._internal.sync import run_sync
-from rl_conductor_training.spending import CapReachedError, RunBudget
+from rl_conductor_training.train.budget import CapReachedError, TrainingBudget
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.plan_tokenizer import PlanTokenizer
 from rl_conductor_training.train.policy.sampling import SampledPlan, sample_plans
@@ -137,7 +137,7 @@ class RolloutFunction:
         self._progress.begin(f"step {trainer.state.global_step + 1}: {work}", total)
 
 
-def _ensure_within_caps(budget: RunBudget) -> None:
+def _ensure_within_caps(budget: TrainingBudget) -> None:
     """Raises `CapReachedError` in all processes if a cap is reached in one of them."""
     if any(gather_object([budget.is_over])):
         raise CapReachedError

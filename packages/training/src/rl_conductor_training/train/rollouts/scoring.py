@@ -22,7 +22,7 @@ from rl_conductor.types import Text, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.concurrency import run_together
-from rl_conductor_training.spending import RunBudget
+from rl_conductor_training.train.budget import TrainingBudget
 from rl_conductor_training.train.prompt_instances import PromptInstance
 
 
@@ -112,7 +112,7 @@ class RolloutScorer:
     """Maximum retries of a call after a transient error (supplement: 5)."""
     concurrency: int = 64
     """Maximum number of plans that are executed at the same time."""
-    budget: RunBudget = field(default_factory=lambda: RunBudget(Limits()))
+    budget: TrainingBudget = field(default_factory=lambda: TrainingBudget(Limits()))
     """The caps that all runs share; a plan that a cap ended is masked."""
     on_plan: Callable[[ScoredPlan], None] = lambda _scored: None
     """Called with each plan once it is scored."""

@@ -18,7 +18,7 @@ from rl_conductor.scoring import Task
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Step, Workflow
-from rl_conductor_training.spending import CapReachedError
+from rl_conductor_training.train.budget import CapReachedError
 from rl_conductor_training.train.config import WarmStartSettings
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.rollouts.scoring import RolloutScorer, ScoredPlan

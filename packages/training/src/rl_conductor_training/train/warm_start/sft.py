@@ -25,8 +25,9 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.spending import CapReachedError
-from rl_conductor_training.train.callbacks.checkpoints import CheckpointCallback
+from rl_conductor_training.train.budget import CapReachedError
+from rl_conductor_training.train.callbacks import CheckpointCallback
+from rl_conductor_training.train.common_arguments import common_arguments
 from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs
@@ -324,22 +325,15 @@ def _collate(examples: Sequence[SftExample]) -> dict[str, list[Any]]:
 
 
 def _training_arguments(config: TrainConfig, settings: WarmStartSettings, run_dir: RunDir) -> TrainingArguments:
-    cuda = torch.cuda.is_available()
     return TrainingArguments(
-        output_dir=str(run_dir.warm_start),
+        **common_arguments(run_dir.warm_start, seed=config.seed, dtype=config.dtype),
         max_steps=settings.steps,
         per_device_train_batch_size=settings.batch,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=settings.schedule,
         warmup_steps=WARMUP_STEPS,
-        seed=config.seed,
-        use_cpu=not cuda,
-        bf16=config.dtype == "bfloat16",
-        dataloader_pin_memory=cuda,
         gradient_checkpointing=config.gradient_checkpointing,
         remove_unused_columns=False,
-        logging_steps=1,
-        disable_tqdm=True,
         report_to="none",
         save_steps=config.keep.every,
         save_total_limit=2,

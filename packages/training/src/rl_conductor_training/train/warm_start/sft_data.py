@@ -18,8 +18,8 @@ from rl_conductor.scoring import Sample
 from rl_conductor.types import Value
 from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
-from rl_conductor_training.spending import CapReachedError
 from rl_conductor_training.tasks.groups import shared_questions
+from rl_conductor_training.train.budget import CapReachedError
 from rl_conductor_training.train.config import WarmStartSettings
 from rl_conductor_training.train.policy.model_loading import LoadedModel
 from rl_conductor_training.train.policy.sampling import generate

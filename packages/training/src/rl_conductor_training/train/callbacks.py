@@ -1,16 +1,17 @@
-"""Callbacks of TRL's trainer: metrics, early stops and spending."""
+"""Callbacks of trainers: metrics, early stops, spending, and checkpoints that are marked as complete."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
-from rl_conductor_training.train.callbacks.interruption import Interruption
-
-METRIC_PREFIX = "plans/"
+from rl_conductor_training.train.interruption import Interruption
+from rl_conductor_training.train.rewards.metrics import METRIC_PREFIX
+from rl_conductor_training.train.run_dir import COMPLETE
 
 StepMetrics = dict[str, float]
 """The metrics of a step: those of `step_metrics`, and TRL's own."""
@@ -54,6 +55,15 @@ class SpendingCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
     def on_step_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Saves the spending of the step and of the evaluation after it."""
         self._save()
+
+
+class CheckpointCallback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Writes a marker file into each checkpoint once all else is saved: an interrupted save is never resumed from."""
+
+    def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Marks the checkpoint of the current step as complete; Trainer calls this after saving."""
+        if state.is_world_process_zero:
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
 
 
 def parse_metrics(logs: Mapping[str, Any]) -> StepMetrics:
