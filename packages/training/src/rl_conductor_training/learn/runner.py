@@ -22,12 +22,13 @@ from rl_conductor.pool.pool import close_all
 from rl_conductor.scoring import Score, wrong
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import Call, PlanRecord, Trace
-from rl_conductor.types import Request, Usage, total
+from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
 from rl_conductor_training.learn.failures import count_outcomes, find_failures
+from rl_conductor_training.learn.production.stored_runs import request_of
 from rl_conductor_training.learn.record import WorkerFailures
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import cached_amount, was_limited
@@ -60,12 +61,6 @@ def _unlogged_failures() -> Iterator[None]:
         yield
     finally:
         log.removeFilter(is_of_others)
-
-
-def request_of(sample: Sample) -> Request | str:
-    """Returns the question, with its conversation if it comes from a stored run."""
-    content = sample.details.get("request")
-    return sample.question if content is None else Request.model_validate(content)
 
 
 class _Scored(NamedTuple):

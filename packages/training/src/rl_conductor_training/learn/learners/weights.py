@@ -21,10 +21,11 @@ from rl_conductor.models.cached import CachedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.scoring import Sample
-from rl_conductor.types import Card, Message, Request
+from rl_conductor.types import Card
 from rl_conductor_training.learn.experience import ScoreTable, cost_order
 from rl_conductor_training.learn.learners.base import SearchingLearner
-from rl_conductor_training.learn.runner import Runner, add_call_seconds, request_of
+from rl_conductor_training.learn.production.stored_runs import request_of
+from rl_conductor_training.learn.runner import Runner, add_call_seconds
 from rl_conductor_training.learn.search.explore import score_table
 from rl_conductor_training.learn.workspace import REPLIES_FILE
 from rl_conductor_training.row_file import fingerprint
@@ -133,13 +134,8 @@ def build_questions(table: ScoreTable, prompt: PlanPrompt) -> list[TableQuestion
             if row in best and row.workflow is not None
         ]
         if plans:
-            questions.append(TableQuestion(id=sample.id, conversation=_conversation(sample), plans=tuple(plans)))
+            questions.append(TableQuestion(id=sample.id, conversation=request_of(sample).messages, plans=tuple(plans)))
     return questions
-
-
-def _conversation(sample: Sample) -> tuple[Message, ...]:
-    request = request_of(sample)
-    return request.messages if isinstance(request, Request) else (Message.user(request),)
 
 
 def _identify(

@@ -194,12 +194,17 @@ def stored_run(trace: Trace, feedback_key: str | None = None) -> StoredRun:
     )
 
 
+def request_of(sample: Sample) -> Request:
+    """Returns the question, with its conversation if it comes from a stored run."""
+    content = sample.details.get("request")
+    return Request(messages=(Message.user(sample.question),)) if content is None else Request.model_validate(content)
+
+
 def request_text(sample: Sample) -> str:
     """Returns the question with its conversation, as text for a judge."""
-    content = sample.details.get("request")
-    if content is None:
+    if "request" not in sample.details:
         return sample.question
-    return "\n\n".join(f"{message.role}: {message.text}" for message in Request.model_validate(content).messages)
+    return "\n\n".join(f"{message.role}: {message.text}" for message in request_of(sample).messages)
 
 
 def _score(feedback: Iterable[Feedback], key: str | None) -> tuple[float | None, str]:
