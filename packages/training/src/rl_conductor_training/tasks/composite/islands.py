@@ -1,6 +1,6 @@
 """An invented country: towns and ships, their facts, which no model has memorised, and passages that state them.
 
-Everything is generated from a seed, so the facts carry no third-party licence.
+Everything is generated from one seed, so the facts carry no third-party licence.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class Islands:
 
 
 @cache
-def islands(seed: int = SEED) -> Islands:
-    """Generates the country from `seed`."""
-    generator = random.Random(seed)  # noqa: S311
+def islands() -> Islands:
+    """Generates the country."""
+    generator = random.Random(SEED)  # noqa: S311
     names = [a + b + c for a in _STARTS for b in _MIDDLES for c in _ENDS]
     towns = generator.sample(names, TOWNS)
     ships = generator.sample([f"{a} {b}" for a in _ADJECTIVES for b in _NOUNS], SHIPS)

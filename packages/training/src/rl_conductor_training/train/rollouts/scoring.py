@@ -106,8 +106,6 @@ class RolloutScorer:
     """Parses and executes plans, and scores their answers."""
 
     scorer: Scorer
-    limits: Limits = field(default_factory=Limits)
-    """Limits of each run."""
     retries: int = 5
     """Maximum retries of a call after a transient error (supplement: 5)."""
     concurrency: int = 64
@@ -162,9 +160,7 @@ class RolloutScorer:
     async def _run(self, instance: PromptInstance, plan: PlanRecord) -> ScoredPlan:
         planner = ScriptedModel("unused: the run resumes with a plan")
         conductor = Conductor(planner, instance.pool, access=instance.plan.access, retries=self.retries)
-        limits = self.limits.model_copy(
-            update={"rounds": len(instance.previous_rounds) + 1, "steps": instance.plan.max_steps}
-        )
+        limits = Limits(rounds=len(instance.previous_rounds) + 1, steps=instance.plan.max_steps)
         # Resumed as the planner's own plan, so that a later round is prompted and may recall steps as in serving.
         rounds = [*instance.previous_rounds, Round(plan=plan)]
         try:
