@@ -59,7 +59,7 @@ def test_the_session_fails_where_the_conductor_is_worse(pytester: pytest.Pyteste
     result.stdout.fnmatch_lines(
         ["*WORSE than its record", "  difference: -1.00 *", "  changed since learning: worker 'pointer' has changed"]
     )
-    result.stdout.no_fnmatch_line("*regression.py*")
+    result.stdout.no_fnmatch_line("*record_check.py*")
 
 
 def test_the_fixture_does_the_same_in_a_test_of_the_users_own(pytester: pytest.Pytester, learned: Learned) -> None:

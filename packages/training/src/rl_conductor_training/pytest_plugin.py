@@ -105,7 +105,7 @@ def _check(item: pytest.Item, folder: str | Path, questions: Task | str | Path, 
     """Fails the test if the conductor is worse than its record or can't be compared, without a traceback."""
     from rl_conductor._internal.sync import run_sync  # noqa: PLC0415
     from rl_conductor.errors import ConductorError  # noqa: PLC0415
-    from rl_conductor_training.evals.regression import compare_with_record  # noqa: PLC0415 - imports scipy
+    from rl_conductor_training.evals.record_check import compare_with_record  # noqa: PLC0415 - imports scipy
 
     problem = ""
     try:

@@ -4,6 +4,6 @@ In: the folder of a learned conductor, and questions with answers. Out: whether 
 record, or the scores that inspect-ai computes.
 """
 
-from rl_conductor_training.evals.regression import AnswerChange, RecordComparison, compare_with_record
+from rl_conductor_training.evals.record_check import AnswerChange, RecordComparison, compare_with_record
 
 __all__ = ["AnswerChange", "RecordComparison", "compare_with_record"]

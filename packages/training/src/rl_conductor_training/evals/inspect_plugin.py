@@ -25,7 +25,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import discover
 from rl_conductor.trace.trace import Trace
 from rl_conductor_training.evals.inspect_messages import core_request, inspect_output
-from rl_conductor_training.evals.regression import held_out_questions
+from rl_conductor_training.evals.record_check import held_out_questions
 from rl_conductor_training.learn.data import load_questions
 from rl_conductor_training.tasks import Task as ConductorTask
 from rl_conductor_training.tasks.groups import group_of

@@ -10,7 +10,7 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.selector import WorkflowSelector
-from rl_conductor_training.routing.regression import DIGITS, build_regression, export_score
+from rl_conductor_training.routing.logistic_regression import DIGITS, build_regression, export_score
 from rl_conductor_training.routing.selector import feature_matrix
 from rl_conductor_training.tasks import Sample
 

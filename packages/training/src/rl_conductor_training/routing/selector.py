@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from rl_conductor.planning.routing.features import FEATURES, LinearScore, text_features
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.routing.regression import DIGITS, build_regression, export_score, sparse_rows
+from rl_conductor_training.routing.logistic_regression import DIGITS, build_regression, export_score, sparse_rows
 
 SELECTOR_INVERSE_PENALTY = 3.0
 """`C` of the regression: more regularisation helps with other wordings, less with few questions."""

@@ -83,8 +83,8 @@ class ReaderModel(DelegatingModel):
         response_format = _choice_grammar(lines) if session.model.capabilities.grammar else None
         if response_format is not None and len(lines) == 1:  # the grammar leaves no choice
             return lines[0]
-        delimiter_mark = compute_nonce(new_delimiter_key(), lines)
-        passages = "\n".join(delimit("passage", line, delimiter_mark) for line in lines)
+        nonce = compute_nonce(new_delimiter_key(), lines)
+        passages = "\n".join(delimit("passage", line, nonce) for line in lines)
         messages = PROMPT.to_messages(with_prompt(session.request.messages, f"{passages}\n\n{task}"))
         reply = (await session.ask(messages, response_format)).strip()
         return next((line for line in lines if reply and line.startswith(reply)), reply)

@@ -37,9 +37,9 @@ class WorkflowList(SystemEntry):
     roles: dict[str, Role] = Field(default_factory=dict)
     """Roles by name; by default one role per worker, with the strengths of its card as subtask."""
     chains: tuple[tuple[str, ...], ...] = ()
-    """Chains of roles, of which the first wins a tie; by default all chains of up to `longest` different roles, short
+    """Chains of roles, of which the first wins a tie; by default all chains of up to `max_steps` different roles, short
     ones first."""
-    longest: int = Field(default=3, ge=1)
+    max_steps: int = Field(default=3, ge=1)
 
     @model_validator(mode="after")
     def _check_roles(self) -> Self:
@@ -60,7 +60,7 @@ class WorkflowList(SystemEntry):
         if unknown:
             raise ConfigError(f"the roles of a {self.kind} system name {', '.join(sorted(unknown))}, not in the pool")
         chains = self.chains or [
-            chain for length in range(1, self.longest + 1) for chain in permutations(roles, length)
+            chain for length in range(1, self.max_steps + 1) for chain in permutations(roles, length)
         ]
         return {" → ".join(chain): build_chain([roles[role] for role in chain]) for chain in chains}
 

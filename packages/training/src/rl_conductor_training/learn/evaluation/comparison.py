@@ -1,4 +1,4 @@
-"""The proof: all systems on the held-out questions, paired tests by group, and the recommendation."""
+"""Compares the systems on the held-out questions, with paired tests by group, and recommends one of them."""
 
 from __future__ import annotations
 

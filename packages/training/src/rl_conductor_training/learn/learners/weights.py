@@ -31,9 +31,9 @@ from rl_conductor_training.learn.workspace import REPLIES_FILE
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings
+from rl_conductor_training.workers.pool_settings import EMBEDDED_PREFIX
 
 FOLDER, GGUF_FILE = "weights", "adapter.gguf"
-EMBEDDED = "embedded:"
 MAX_PLANS = 16
 """Maximum number of plans per question that are trained on."""
 CHARS_PER_TOKEN, SPARE_TOKENS = 2, 64
@@ -109,7 +109,7 @@ class PlannerWeights(SearchingLearner):
 
 def base_entry(conductor: Conductor, settings: TableSettings) -> PlannerEntry:
     """Returns the untrained planner: the conductor's instructions and limits, no examples, and greedy plans."""
-    is_embedded = settings.model.startswith(EMBEDDED)
+    is_embedded = settings.model.startswith(EMBEDDED_PREFIX)
     return PlannerEntry(
         model=settings.model if is_embedded else f"transformers:{settings.model}",
         form="lists",
@@ -159,7 +159,7 @@ def _max_tokens(questions: Sequence[TableQuestion], prompt: PlanPrompt) -> int:
 
 def _export(base: str, adapter: Path, folder: Path) -> dict[str, str]:
     """Returns the options with which the model is served; for an embedded one, the adapter is converted to GGUF."""
-    if not base.startswith(EMBEDDED):
+    if not base.startswith(EMBEDDED_PREFIX):
         return {"adapter": str(adapter)}
     from rl_conductor_training.train.policy.gguf_adapter import to_gguf  # noqa: PLC0415  imports transformers
     from rl_conductor_training.train.policy.model_loading import base_folder  # noqa: PLC0415  imports torch

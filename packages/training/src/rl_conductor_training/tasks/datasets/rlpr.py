@@ -14,17 +14,17 @@ MAX_ANSWER_CHARS = 30
 """Longer right answers are left out, because they can't be compared (as in the paper's code)."""
 
 
-def rlpr(path: str | Path | None = None, *, split: Split | None = None, most_chars: int = MAX_ANSWER_CHARS) -> Task:
+def rlpr(path: str | Path | None = None, *, split: Split | None = None, max_chars: int = MAX_ANSWER_CHARS) -> Task:
     """Loads RLPR's training set, from which the paper draws its own splits.
 
     Args:
         path: a local file to read instead of the hub.
         split: keep one split only, assigned by a hash of the sample ids.
-        most_chars: samples with longer right answers are left out.
+        max_chars: samples with longer right answers are left out.
     """
     data = HubDataset("openbmb/RLPR-Train-Dataset", split="train")
     task = build_task("rlpr", data, _sample, _score, path=path, split=split)
-    return task.where(lambda sample: len(sample.answer) <= most_chars)
+    return task.where(lambda sample: len(sample.answer) <= max_chars)
 
 
 def _sample(row: DataRow, number: int) -> Sample:

@@ -100,11 +100,11 @@ class Judge:
         return [verdict for verdict in verdicts if isinstance(verdict, bool)]
 
     async def _is_same(self, question: str, first: str, second: str) -> bool:
-        delimiter_mark = compute_nonce(new_delimiter_key(), [question, first, second])
+        nonce = compute_nonce(new_delimiter_key(), [question, first, second])
         prompt = ASK.format(
-            question=delimit("task", question, delimiter_mark),
-            first=delimit("reply", first, delimiter_mark),
-            second=delimit("reply", second, delimiter_mark),
+            question=delimit("task", question, nonce),
+            first=delimit("reply", first, nonce),
+            second=delimit("reply", second, nonce),
         )
         return await self._says_yes(prompt)
 
@@ -138,8 +138,8 @@ class UnaidedJudge(Judge):
         """
         if not text.strip():
             return wrong(None, "there is no reply")
-        mark = compute_nonce(new_delimiter_key(), [sample.question, text])
-        prompt = ASK_ALONE.format(question=delimit("task", sample.question, mark), reply=delimit("reply", text, mark))
+        nonce = compute_nonce(new_delimiter_key(), [sample.question, text])
+        prompt = ASK_ALONE.format(question=delimit("task", sample.question, nonce), reply=delimit("reply", text, nonce))
         try:
             is_right = await self._says_yes(prompt)
         except ValueError as error:

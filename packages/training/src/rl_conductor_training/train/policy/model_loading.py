@@ -14,6 +14,7 @@ from rl_conductor.plan_text.grammar import constraint
 from rl_conductor.types import Grammar
 from rl_conductor.workflow.workflow import PlanSpace
 from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.workers.pool_settings import EMBEDDED_PREFIX
 
 try:
     import torch
@@ -25,8 +26,6 @@ try:
     from rl_conductor_training.train.policy.plan_tokenizer import PlanTokenizer
 except ImportError as missing:
     raise ConfigError(f"training needs {missing.name}: pip install 'rl-conductor-training[train]'") from missing
-
-EMBEDDED = "embedded:"
 
 
 @dataclass(frozen=True)
@@ -97,16 +96,16 @@ def load_base_model(name: str, *, dtype: str) -> LoadedModel:
 
 def base_folder(name: str) -> str:
     """Returns the folder or hub name of a model without its adapter; embedded weights are unpacked."""
-    return str(unpack_embedded(name.removeprefix(EMBEDDED))) if name.startswith(EMBEDDED) else name
+    return str(unpack_embedded(name.removeprefix(EMBEDDED_PREFIX))) if name.startswith(EMBEDDED_PREFIX) else name
 
 
 def shipped_adapter(name: str) -> Path | None:
     """Returns the GGUF file of the adapter that an embedded model has, if it has one."""
-    if not name.startswith(EMBEDDED):
+    if not name.startswith(EMBEDDED_PREFIX):
         return None
     from rl_conductor.models.llamacpp.weights import pinned, verified_adapter  # noqa: PLC0415  as in unpack_embedded
 
-    return verified_adapter(pinned(name.removeprefix(EMBEDDED)))
+    return verified_adapter(pinned(name.removeprefix(EMBEDDED_PREFIX)))
 
 
 def _attention_implementation() -> str:
