@@ -3,12 +3,12 @@
 Run with `uv run python benchmarks/server_chaos.py`; it takes about four minutes. It runs three tests, each with a new
 store, and uses loopback addresses only.
 
-Torment: the vendor answers a share of all calls with a 503, silence, a reset or half a reply, and the server is killed
+Failures: the vendor answers a share of all calls with a 503, silence, a reset or half a reply, and the server is killed
 (SIGKILL) repeatedly under load and restarted with the same store. Most clients repeat each question with the same
 Idempotency-Key until it is answered; some of them disconnect early, and some repeat a question that was answered. The
 other clients ask once, without such a key.
 
-Saturation: 16 clients without an Idempotency-Key, and one with a key, ask as fast as the server can answer. After some
+Full load: 16 clients without an Idempotency-Key, and one with a key, ask as fast as the server can answer. After some
 seconds the server is killed and restarted.
 
 Replicas: three servers with wrong clocks share a Postgres and four tenants, two of them with a small budget and one
@@ -57,12 +57,12 @@ from loopback import VendorCall, free_port, processor_seconds, responds, run_pro
 from rich.console import Console
 from rich.table import Table
 from server_records import Answers, Kill, Records, read_audit, read_runs, read_steps, replies, stream_text
-from server_replicas import torment_replicas
+from server_replicas import break_replicas
 
 from rl_conductor_server.auth.key_secrets import generate_key
 
 KEYED_CLIENTS, KEYLESS_CLIENTS = 9, 3
-"""Numbers of clients of the torment test with and without an Idempotency-Key."""
+"""Numbers of clients of the test with failures with and without an Idempotency-Key."""
 SATURATING_CLIENTS = 16
 """Number of clients without an Idempotency-Key that saturate a server."""
 GIVE_UP_SECONDS = 60.0
@@ -324,7 +324,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="how long a server is saturated")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--outages", type=int, default=3, help="how often Postgres is killed")
-    parser.add_argument("--only", choices=("torment", "saturation", "replicas"), help="run one test")
+    parser.add_argument("--only", choices=("failures", "load", "replicas"), help="run one test")
     options = parser.parse_args()
     console = Console(width=120)
     discrepancies: list[str] = []
@@ -340,18 +340,18 @@ def main() -> None:
 def tests(folder: Path, options: argparse.Namespace) -> dict[str, Callable[[], Outcome]]:
     """Returns the three tests by title."""
 
-    def torment() -> Outcome:
+    def failures() -> Outcome:
         inject_faults(folder / "first", 0, options.faults, options.seed)  # compiles the modules that the server imports
-        return inject_faults(folder / "torment", options.kills, options.faults, options.seed)
+        return inject_faults(folder / "failures", options.kills, options.faults, options.seed)
 
     def replicas() -> Outcome:
         faults = {"kills": options.kills, "outages": options.outages, "faults": options.faults}
-        outcome = torment_replicas(folder / "replicas", seed=options.seed, **faults)
+        outcome = break_replicas(folder / "replicas", seed=options.seed, **faults)
         return Outcome(outcome.records, 0, counts=outcome.counts, discrepancies=outcome.discrepancies)
 
     return {
-        "torment": torment,
-        "saturation": lambda: saturate(folder / "saturation", options.seconds),
+        "failures": failures,
+        "load": lambda: saturate(folder / "load", options.seconds),
         "replicas": replicas,
     }
 

@@ -227,7 +227,7 @@ class ReplicasOutcome:
     discrepancies: dict[str, list[str]] = field(default_factory=dict)
 
 
-def torment_replicas(folder: Path, *, kills: int, outages: int, faults: float, seed: int) -> ReplicasOutcome:
+def break_replicas(folder: Path, *, kills: int, outages: int, faults: float, seed: int) -> ReplicasOutcome:
     """Kills replicas and the store in turn while all tenants ask."""
     random = Random(seed)
     folder.mkdir()

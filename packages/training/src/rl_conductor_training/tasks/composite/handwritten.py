@@ -1,4 +1,4 @@
-"""Questions about the islands in people's own words, written by hand once; no template and no training has them.
+"""Freely worded questions about the islands, written by hand once; no template and no training has them.
 
 Their entities are those of the held-out split. Answers are computed from the facts.
 """
