@@ -34,7 +34,7 @@ def test_the_docs_show_a_valid_bench_file(tmp_path: Path) -> None:
     settings = read_settings(tmp_path / "bench.toml")
     small = ("embedded:qwen2.5-coder-0.5b", "embedded:qwen2.5-coder-1.5b", "embedded:qwen2.5-coder-0.5b")
     workers = ("toy:adder", "toy:speller")
-    assert settings.models == ("openai:gpt-6-sol", "vllm-server:my-conductor", *workers, *small, *workers)
+    assert settings.models == ("openai:gpt-6-sol", "vllm-server:my-planner", *workers, *small, *workers)
 
 
 @pytest.mark.parametrize("entry", get_args(get_args(AnySystem)[0]), ids=lambda entry: entry.__name__)
