@@ -20,7 +20,7 @@ from core.scripted_guardrails import Hide
 from rl_conductor.cli.options import RunOptions
 from rl_conductor.conductor import Conductor
 from rl_conductor.config import discovery
-from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, DiscoveredPool, discover
+from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, VENDORS, DiscoveredPool, discover
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError
@@ -179,6 +179,13 @@ def without_library(monkeypatch: pytest.MonkeyPatch, *vendors: str) -> None:
     for vendor in vendors:
         monkeypatch.delitem(sys.modules, f"rl_conductor.models.{vendor}.adapter", raising=False)
         monkeypatch.setitem(sys.modules, vendor, None)
+
+
+def test_the_page_on_pools_names_the_models_of_each_key() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "pools.md").read_text(encoding="utf-8")
+    for provider, vendor in VENDORS.items():
+        keys = " or ".join(f"`{key}`" for key in ENDPOINTS[provider].key_variables)
+        assert f"| {keys} | `{vendor.strong}` | `{vendor.fast}` |" in page
 
 
 def test_a_vendor_without_its_library_is_left_out_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
