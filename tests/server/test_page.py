@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import tomllib
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,8 @@ async def test_the_first_request_gets_its_answer(serve: Serve) -> None:
 
 
 def test_the_settings_are_settings_and_name_every_one() -> None:
-    (text,) = [text for kind, text in BLOCKS if kind == "toml"]
+    few, text = [text for kind, text in BLOCKS if kind == "toml"]
+    assert Settings.model_validate(tomllib.loads(few)).models["house"].limits.usd == Decimal("0.10")
     settings = Settings.model_validate(tomllib.loads(text))
     assert settings.keys["team-a"].models == frozenset({"conductor-mini", "house"})
     for entry in (
