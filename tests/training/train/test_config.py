@@ -1,21 +1,18 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Any, get_args
 
 import pytest
-from pydantic import BaseModel
 
 from rl_conductor import ConfigError
 from rl_conductor_training.tasks.mixture import parse_parts
 from rl_conductor_training.train.config import RecursionSettings, TrainConfig, read_config
+from rl_conductor_training.train.reference import meanings_of, reference, table_of
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 LEAST = 'model = "m"\n[task]\nname = "composite:train"\n[pool.small]\n'
@@ -44,28 +41,17 @@ def test_the_recipe_from_chance_reads_the_plans_that_its_script_selects(tmp_path
     assert not any("score" in line for line in picked)
 
 
-def test_the_docs_list_every_key_and_its_default() -> None:
-    page = (RECIPES.parent / "docs" / "training.md").read_text(encoding="utf-8")
-    tables = {row[0]: row[1] for row in re.findall(r"^\| `\[(\w+)\]` \| (.*) \|$", page, re.MULTILINE)}
-    assert tables.keys() == {name for name in TrainConfig.model_fields if _table(name)}
-    for name, cell in tables.items():
-        fields = _table(name).model_fields
-        keys = dict(re.findall(r"`(\w+)(?: = ([^`]+))?`", cell))
-        assert keys.keys() == fields.keys(), name
-        for key, value in keys.items():
-            default = fields[key].get_default(call_default_factory=True)
-            assert value == "" or tomllib.loads(f"x = {value}")["x"] == _plain(default), f"{name}.{key}"
+def test_the_page_of_keys_is_what_the_configuration_says_now() -> None:
+    page = (RECIPES.parent / "docs" / "training-keys.md").read_text(encoding="utf-8")
+    command = "python -m rl_conductor_training.train.reference > docs/training-keys.md"
+    assert page == reference(), f"run: {command}"
 
 
-def _table(name: str) -> Any:
-    """The model of a table of the file; `None` of a key that is no table."""
-    annotation = TrainConfig.model_fields[name].annotation
-    kinds = [kind for kind in (*get_args(annotation), annotation) if isinstance(kind, type)]
-    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
-
-
-def _plain(default: Any) -> Any:
-    return list(default) if isinstance(default, tuple) else default
+def test_every_key_of_a_training_file_has_a_meaning() -> None:
+    tables = {name: table for name in TrainConfig.model_fields if (table := table_of(TrainConfig, name))}
+    keys = {name: meaning for name, meaning in meanings_of(TrainConfig).items() if name not in tables}
+    keys |= {f"{name}.{key}": meaning for name, table in tables.items() for key, meaning in meanings_of(table).items()}
+    assert [key for key, meaning in keys.items() if not meaning] == []
 
 
 def test_the_papers_recipe_has_the_papers_numbers() -> None:

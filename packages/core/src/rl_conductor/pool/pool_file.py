@@ -280,6 +280,7 @@ class PlannerSettings(_Entry):
     examples: int = Field(default=3, ge=0, le=MAX_EXAMPLES)
     """Number of worked examples in the prompt; a trained planner usually needs none."""
     access: AccessMode = "binary"
+    """Whether a step reads all earlier steps or none (`binary`), or any of them (`positional`)."""
     max_tokens: int = Field(default=PLAN_TOKENS, ge=1)
     """Maximum tokens of a plan; a longer one is rejected."""
 

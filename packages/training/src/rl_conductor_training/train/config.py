@@ -46,6 +46,7 @@ class PlanSettings(PlannerSettings):
     """The prompt and form of plans: `[plan]`. Serve the trained model with the same settings."""
 
     form: Form = "lists"
+    """The form of plans: `lists`, `rows` or `object`."""
     roster: Roster = "anonymous"
     """How the pool is described: names would identify the workers in spite of `curriculum.shuffle`."""
     wording: Wording = "full"
@@ -54,6 +55,7 @@ class PlanSettings(PlannerSettings):
     """Context in tokens of the model where it is served, if it is known there, as with llama.cpp: the prompt leaves out
     as much of a long question as it does there."""
     max_steps: int = Field(default=5, ge=1)
+    """Maximum steps of a plan."""
     grammar: bool = True
     """Constrain sampling to valid plans, and compute the loss for that distribution."""
 
@@ -71,12 +73,14 @@ class CurriculumSettings(_Settings):
 
 
 class RewardSettings(_Settings):
-    """The reward of a plan: `[reward]`; see `rewards.compute`."""
+    """The reward of a plan: `[reward]`."""
 
     kind: Literal["paper", "supplement"] = "paper"
+    """Rewards of an invalid, a wrong and a right plan: 0, 0.5 and 1 with `paper`, 0, 0.5 and 1.5 with `supplement`."""
     cost_bonus: float = Field(default=0.0, ge=0)
     """Maximum bonus of a right answer for being cheaper than the other right ones of its group."""
     cost_metric: Literal["usd", "tokens", "seconds"] = "usd"
+    """The cost that the bonus compares."""
 
 
 class RecursionSettings(_Settings):
@@ -100,37 +104,48 @@ class GrpoSettings(_Settings):
     micro_batch: int = Field(default=8, ge=1)
     """Plans per forward and backward pass on each device; affects only memory and time, except with `loss = "bnpo"`."""
     learning_rate: float = Field(default=1e-6, gt=0)
+    """The learning rate after `warmup`."""
     warmup: float = Field(default=0.03, ge=0, le=1)
     """Share of the steps over which the learning rate rises."""
     schedule: Schedule = "cosine"
+    """The shape of the learning rate after `warmup`: `cosine`, `linear` or `constant_with_warmup`."""
     temperature: float = Field(default=1.0, gt=0)
+    """Temperature at which plans are sampled."""
     loss_chunk: int | None = Field(default=None, ge=1)
     """Tokens whose logits are in memory at the same time in the loss; all of a micro-batch when left out."""
     clip: float = Field(default=0.2, gt=0)
+    """Maximum change of a token's probability ratio that a step is rewarded for."""
     kl: float = Field(default=0.0, ge=0)
+    """Weight of the divergence from the model before training."""
     loss: Literal["bnpo", "dr_grpo", "dapo", "grpo"] = "bnpo"
     """`bnpo` divides by the tokens of a pass, so that the tokens of a pass with short plans weigh more; `dapo` by those
     of the whole step, which is `bnpo` with all plans of a step in one pass."""
     scale: Literal["group", "batch", "none"] = "group"
     """The rewards whose standard deviation advantages are divided by."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """Weight decay of the optimizer."""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """Norm to which gradients are clipped."""
 
 
 class LoraSettings(_Settings):
     """Trains a low-rank adapter instead of all weights: `[lora]`."""
 
     rank: int = Field(default=16, ge=1)
+    """Rank of the adapter's matrices: more are a larger adapter."""
     alpha: float = Field(default=32.0, gt=0)
+    """Scale of the adapter, relative to `rank`."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout within the adapter."""
     targets: str | list[str] = "all-linear"
+    """Names of the modules that get an adapter."""
 
 
 class WarmStartSettings(_Settings):
     """Supervised fine-tuning on plans with right answers, before the first GRPO step: `[warm_start]`."""
 
     plans: Path | None = None
-    """A file of `Demonstration`s, one per line; when left out, plans are sampled and the right ones selected."""
+    """A JSON Lines file of demonstrations; when left out, plans are sampled and the right ones selected."""
     draw: Literal["space", "model"] = "space"
     """The source of sampled plans: uniformly from the plan space, or from the model under the grammar."""
     samples: int = Field(default=8, ge=1)
@@ -148,8 +163,11 @@ class WarmStartSettings(_Settings):
     roles: dict[str, str] = Field(default_factory=dict)
     """By worker, its role in a word or two; each plan then begins with the roles and the workers it needs."""
     steps: int = Field(default=30, ge=1)
+    """Number of supervised updates of the model."""
     batch: int = Field(default=8, ge=1)
+    """Plans per update."""
     learning_rate: float = Field(default=3e-5, gt=0)
+    """The learning rate of the supervised steps."""
     schedule: Schedule = "cosine"
     """With `constant_with_warmup`, the checkpoints of this warm start are also the results of shorter ones."""
 
@@ -158,9 +176,11 @@ class VllmSettings(_Settings):
     """Samples plans with vLLM instead of transformers: `[vllm]`."""
 
     mode: Literal["colocate", "server"] = "colocate"
+    """Runs vLLM in the process of the training, or uses a server of its own."""
     memory: float = Field(default=0.3, gt=0, lt=1)
     """Share of a GPU's memory, when colocated."""
     tensor_parallel: int = Field(default=1, ge=1)
+    """GPUs that the model is split over, when colocated."""
     server: str | None = None
     """Base URL of `trl vllm-serve`, such as `http://127.0.0.1:8000`."""
     sleep: bool = False
@@ -186,8 +206,9 @@ class CheckpointSettings(_Settings):
     every: int = Field(default=10, ge=1)
     """Steps between checkpoints."""
     checkpoints: int = Field(default=2, ge=1)
+    """Number of the latest checkpoints that are kept."""
     report_to: tuple[Reporter, ...] = ()
-    """Experiment trackers that each step is logged to; `--report-to` overrides them."""
+    """Trackers that each step is logged to: `trackio`, `wandb`, `tensorboard`. `--report-to` overrides them."""
 
 
 class TrainConfig(_Settings):
@@ -196,10 +217,11 @@ class TrainConfig(_Settings):
     model: str
     """A folder, a name on the hub, or `embedded:NAME`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """The precision of computation; see `weight_dtype`."""
+    """The precision of computation. Without `[lora]`, the weights themselves are always float32."""
     gradient_checkpointing: bool = False
     """Halves the memory at the cost of about a fifth more time."""
     seed: int = Field(default=0, ge=0)
+    """Seed of everything that is random; `--seed` of the command replaces it."""
     task: TaskEntry
     """The source of the questions: `[task]`."""
     pool: TrainPoolSettings
@@ -215,7 +237,7 @@ class TrainConfig(_Settings):
     vllm: VllmSettings | None = None
     validation: ValidationSettings | None = None
     references: Path | None = None
-    """A file of `Reference`s, one per line: the scores of the best single worker and of the oracle on each sample."""
+    """A JSON Lines file with the scores of the best single worker and of the oracle on each sample."""
     keep: CheckpointSettings = CheckpointSettings()
 
     @property

@@ -58,7 +58,9 @@ class PoolSource(BaseModel):
     file: Path | None = None
     """Path of a pool file."""
     workers: dict[str, WorkerEntry] = Field(default_factory=dict)
+    """Workers by name, with the keys of a pool file."""
     small: SmallPool | None = None
+    """The small pool of the experiments: a reader, a coder and a writer over one small model."""
 
     @model_validator(mode="after")
     def _check_one_source(self) -> Self:
