@@ -38,6 +38,7 @@ DEFAULT_MAX_TOKENS = 4096
 
 THINKING_PREFIX = "anthropic:thinking:"
 REDACTED_PREFIX = "anthropic:redacted:"
+"""Begins the signature of reasoning that Anthropic encrypted, of which there is no text."""
 
 ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 IMAGE_TYPES: dict[str, ImageType] = {
