@@ -384,3 +384,17 @@ def test_a_hit_of_langchains_cache_is_a_cached_call() -> None:
     usage: Any = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5, "total_cost": 0}
     completion = core_completion(AIMessage("Hi", usage_metadata=usage), model="openai:gpt", price=FREE)
     assert completion.usage == Usage(input_tokens=3, output_tokens=2, calls=1, cached_calls=1)
+
+
+@pytest.mark.parametrize(("provider", "output"), [("openai", 103), ("bedrock_converse", 9)])
+def test_reasoning_that_openais_compatible_servers_count_in_the_total_alone_is_output(
+    provider: str, output: int
+) -> None:
+    usage: Any = {
+        "input_tokens": 32,
+        "output_tokens": 9,
+        "total_tokens": 135,
+        "output_token_details": {"reasoning": 94},
+    }
+    message = AIMessage("Hi", usage_metadata=usage, response_metadata={"model_provider": provider})
+    assert core_completion(message, model="xai:grok", price=FREE).usage.output_tokens == output

@@ -113,6 +113,18 @@ class VendorEchoLLM(EchoLLM):
             Usage(input_tokens=1510, cached_tokens=1000, cache_write_tokens=500, output_tokens=20),
             id="a gateway to anthropic in openai's form",
         ),
+        pytest.param(
+            {
+                "usage": {
+                    "prompt_tokens": 32,
+                    "completion_tokens": 9,
+                    "completion_tokens_details": {"reasoning_tokens": 94},
+                    "total_tokens": 135,
+                }
+            },
+            Usage(input_tokens=32, output_tokens=103, reasoning_tokens=94),
+            id="xai",
+        ),
     ],
 )
 async def test_cached_and_reasoning_tokens_are_read_from_the_response(raw: Any, expected: Usage) -> None:

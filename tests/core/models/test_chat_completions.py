@@ -154,12 +154,32 @@ def test_details_larger_than_the_whole_are_cut_to_it() -> None:
     counts = {
         "prompt_tokens": 10,
         "completion_tokens": 5,
+        "total_tokens": 15,
         "prompt_tokens_details": {"cached_tokens": 99},
         "completion_tokens_details": {"reasoning_tokens": 99},
     }
     usage = read(frame("stop", content="hi") | {"usage": counts}).usage
     assert (usage.cached_tokens, usage.reasoning_tokens) == (10, 5)
     assert usage.cost == Decimal(15) / 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("counts", "output"),
+    [
+        pytest.param({"total_tokens": 135, "completion_tokens_details": {"reasoning_tokens": 94}}, 103, id="xai"),
+        pytest.param({"completion_tokens_details": {"reasoning_tokens": 94}}, 103, id="no total"),
+        pytest.param({"total_tokens": 135}, 103, id="only in the total"),
+        pytest.param({"total_tokens": 41, "completion_tokens_details": {"reasoning_tokens": 7}}, 9, id="openai"),
+        pytest.param({"completion_tokens_details": {"reasoning_tokens": 7}}, 9, id="contained, no total"),
+        pytest.param({"total_tokens": 1}, 9, id="a total that is too small"),
+        pytest.param({"prompt_tokens": None, "total_tokens": 41}, 9, id="a total of unknown parts"),
+    ],
+)
+def test_reasoning_that_the_completion_tokens_leave_out_is_output(counts: dict[str, Any], output: int) -> None:
+    counts = {"prompt_tokens": 32, "completion_tokens": 9} | counts
+    usage = read(frame("stop", content="hi") | {"usage": counts}).usage
+    reasoning = counts.get("completion_tokens_details", {}).get("reasoning_tokens", 0)
+    assert (usage.output_tokens, usage.reasoning_tokens) == (output, reasoning)
 
 
 @pytest.mark.parametrize(

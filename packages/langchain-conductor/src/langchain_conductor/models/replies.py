@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.ai import UsageMetadata
 
 from langchain_conductor.messages import core_message, core_usage
 from rl_conductor.errors import BadResponseError
@@ -55,9 +56,21 @@ def reply_usage(message: AIMessage, price: Price | None) -> Usage:
     if not counts and isinstance(reported, Mapping):
         usage = priced(TokenCounts.model_validate(reported).to_usage(), price)
     else:
-        usage = priced(core_usage(message.usage_metadata), price if counts else None)
+        usage = priced(_chat_usage(message), price if counts else None)
     is_cached = counts.get("total_cost") == 0  # as LangChain's caches mark a hit
     return usage.model_copy(update={"cached_calls": usage.calls}) if is_cached else usage
+
+
+def _chat_usage(message: AIMessage) -> Usage:
+    """Converts the token counts; some servers with OpenAI's API, such as xAI's, count reasoning in the total alone.
+
+    The totals of other vendors contain tokens of caches and tools, which are no output.
+    """
+    counts = message.usage_metadata
+    if counts and message.response_metadata.get("model_provider") == "openai":
+        output_tokens = max(counts["output_tokens"], counts["total_tokens"] - counts["input_tokens"])
+        counts = cast("UsageMetadata", {**counts, "output_tokens": output_tokens})
+    return core_usage(counts)
 
 
 def refusal_text(message: AIMessage) -> str:

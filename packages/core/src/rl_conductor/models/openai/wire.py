@@ -242,20 +242,30 @@ class TokenCounts(BaseModel):
 
     prompt_tokens: Count = None
     completion_tokens: Count = None
+    total_tokens: Count = None
     prompt_tokens_details: _InputDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
 
     def to_usage(self) -> Usage:
         """Converts the counts; calls and cost stay 0."""
-        input_tokens, output_tokens = self.prompt_tokens or 0, self.completion_tokens or 0
+        input_tokens = self.prompt_tokens or 0
         cached = self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
-        reasoning_tokens = self.completion_tokens_details.reasoning_tokens if self.completion_tokens_details else None
+        details = self.completion_tokens_details
+        reasoning_tokens = (details.reasoning_tokens if details else None) or 0
+        output_tokens = self._output_tokens(reasoning_tokens)
         return Usage(
             input_tokens=input_tokens,
             cached_tokens=min(cached or 0, input_tokens),
             output_tokens=output_tokens,
-            reasoning_tokens=min(reasoning_tokens or 0, output_tokens),
+            reasoning_tokens=min(reasoning_tokens, output_tokens),
         )
+
+    def _output_tokens(self, reasoning_tokens: int) -> int:
+        """Returns all output tokens; xAI, for example, leaves reasoning out of the completion tokens."""
+        completion_tokens = self.completion_tokens or 0
+        if self.prompt_tokens is not None and self.total_tokens is not None:
+            return max(completion_tokens, self.total_tokens - self.prompt_tokens)
+        return completion_tokens + (reasoning_tokens if reasoning_tokens > completion_tokens else 0)
 
 
 def token_counts(usage: Usage) -> dict[str, int]:

@@ -107,6 +107,8 @@ def _usage_of(counts: object) -> Usage:
     if _get(counts, "prompt_tokens") is None:
         beside_input = cache_reads + cache_writes + _count(counts, TOOL_INPUT)
     input_tokens, output_tokens = _count(counts, INPUT) + beside_input, _count(counts, OUTPUT) + thoughts
+    if prompt_tokens := _count(counts, ("prompt_tokens",)):  # where reasoning may be part of the total alone
+        output_tokens = max(output_tokens, _count(counts, ("total_tokens",)) - prompt_tokens)
     cached_tokens = min(_count(counts, CACHED) or cache_reads, input_tokens)
     return Usage(
         input_tokens=input_tokens,
