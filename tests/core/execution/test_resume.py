@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from core.runs import (
     ACCEPT,
+    SOON,
     Gated,
     down,
     evidence_of,
@@ -749,3 +750,42 @@ async def test_a_resumed_run_counts_what_its_interrupted_call_may_have_cost() ->
     with pytest.raises(RunError, match=r"limits\.usd=0\.15 leaves \$0\.05"):
         await made.run("q", resume=stored.rounds)
     assert stuck.held == 0
+
+
+@pytest.mark.parametrize("kind", ["conductor", "function", "tools", "conductor in a tool"])
+async def test_a_resumed_run_counts_what_interrupted_calls_inside_of_its_call_may_have_cost(kind: str) -> None:
+    stuck = Gated("never", forever, price=Price(input=0, output=Decimal(1000)))
+    few = Sampling(max_tokens=100)
+    inner = conductor_of(Worker.of("w", stuck, sampling=few))
+
+    async def ask(question: str) -> str:
+        """Asks a team."""
+        return (await inner.run(question)).text
+
+    call = ToolCall(id="c", name="ask", arguments='{"question": "q"}')
+    agent = ScriptedModel(lambda _: Message.assistant(tool_calls=[call]), price=FREE)
+    delegating = {
+        "conductor": Worker.of("w", inner, sampling=few),
+        "function": Worker.of("w", ask),
+        "tools": Worker.of("w", stuck, tools=[ask], sampling=few),
+        "conductor in a tool": Worker.of("w", agent, tools=[ask]),
+    }[kind]
+    made = conductor_of(delegating, limits=Limits(usd=Decimal("0.15")))
+    events: list[Event] = []
+    running = asyncio.create_task(made.run("q", on_event=events.append))
+    await stuck.asked.wait()
+    running.cancel()
+    await asyncio.wait({running})
+    (trace,) = (event.trace for event in events if isinstance(event, Finished))
+    charged = trace.rounds[0].results[0].calls[0].charged
+    assert charged is not None
+    assert charged.usd == Decimal("0.1")
+    with pytest.raises(RunError) as refused:
+        await asyncio.wait_for(made.run("q", resume=trace.rounds), SOON)
+    assert "limits.usd=0.15 leaves $0.05" in refused.value.trace.model_dump_json()
+    assert stuck.held == 0
+
+
+def conductor_of(one: Worker, limits: Limits | None = None) -> Conductor:
+    planner = ScriptedModel(lambda _: plan((0, "Do it.", [])), price=FREE)
+    return Conductor(planner, WorkerPool([one]), limits=limits)

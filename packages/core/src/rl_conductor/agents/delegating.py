@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
-from rl_conductor.calls.scope import current_scope, report_usage
+from rl_conductor.calls.scope import current_scope, report_calls, report_usage
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import OnePieceModel, require
 from rl_conductor.models.reply_chars import max_reply_chars
@@ -65,7 +65,8 @@ class BaseModelSession:
 
     def report(self) -> None:
         """Reports the calls and their usage to the call that this session is part of."""
-        report_usage([call.usage for call in self.calls] + self.other_usage)
+        report_calls(self.calls)
+        report_usage(self.other_usage)
         nested = current_scope.get().nested
         if nested is not None:
             nested.add_calls(self.calls, self.run.began)

@@ -49,6 +49,8 @@ class Attempt:
         """Records of the calls and runs inside of this call, when the model is a conductor or an agent."""
         self._nested_usage: list[Usage] = []
         """Usage of these calls and runs."""
+        self._beyond_usage: list[Amount] = []
+        """What limits count for them beside their usage."""
         self._reservation: Reservation | None = None
         """What was reserved for the call, and in the end what it was charged; `None` if nothing depends on that."""
         self._has_begun = False
@@ -115,6 +117,7 @@ class Attempt:
                 run.budget,
                 reservation,
                 self._nested_usage,
+                self._beyond_usage,
                 self.nested,
                 self._call.slot,
                 guardrails=run.all_guardrails,
@@ -239,10 +242,10 @@ class Attempt:
         return Usage(calls=int(was_sent), unpriced_calls=int(not is_free))
 
     def charge_beyond(self, usage: Usage) -> Charge | None:
-        """Returns what limits count for the attempt; `None` if that is its `usage`."""
-        if self._reservation is None or self._reservation.is_released:
-            return None
-        used = self._reservation.used
+        """Returns what limits count for the attempt, with the calls inside of it; `None` if that is its `usage`."""
+        own = self._reservation
+        used = Amount.of(usage) if own is None or own.is_released else own.used
+        used = sum(self._beyond_usage, used)
         return None if used == Amount.of(usage) else Charge(usd=used.usd, tokens=used.tokens)
 
     def _was_rejected(self, failure: Exception | None) -> bool:

@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_conductor.calls.budget import Budget, Reservation
+from rl_conductor.calls.budget import Amount, Budget, Reservation
 from rl_conductor.calls.nested import NestedRecords
-from rl_conductor.trace.trace import Trace
+from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Usage
 from rl_conductor.workflow.policy import Policy
 
@@ -33,6 +33,8 @@ class CallScope:
     """The reservation of the call, which nested runs release because their own calls are reserved."""
     nested_usage: list[Usage] | None = None
     """Collects the usage of nested runs, however they end."""
+    beyond_usage: list[Amount] | None = None
+    """Collects what limits count for nested calls beside their usage."""
     nested: NestedRecords | None = None
     """Collects the nested calls, tools and runs for the trace."""
     slot: AbstractAsyncContextManager[object] | None = None
@@ -66,6 +68,19 @@ def report_usage(usages: Iterable[Usage]) -> None:
         nested_usage.extend(usages)
 
 
+def report_calls(calls: Iterable[Call]) -> None:
+    """Reports the usage of calls, and what limits count beside it, to the call that this code is part of."""
+    calls = tuple(calls)
+    report_usage(call.usage for call in calls)
+    beyond_usage = current_scope.get().beyond_usage
+    if beyond_usage is not None:
+        beyond_usage.extend(
+            Amount(call.charged.usd, call.charged.tokens) - Amount(call.usage.cost, call.usage.total_tokens)
+            for call in calls
+            if call.charged is not None
+        )
+
+
 def report_run(trace: Trace, began: float) -> None:
     """Reports a finished run, with its usage, to the call that this code is part of, if there is one.
 
@@ -73,8 +88,7 @@ def report_run(trace: Trace, began: float) -> None:
         trace: the run.
         began: the time at which it began, on `time.monotonic`.
     """
-    scope = current_scope.get()
-    if scope.nested_usage is not None:
-        scope.nested_usage.extend(call.usage for call in trace.calls)
-    if scope.nested is not None:
-        scope.nested.add_run(trace, began)
+    report_calls(trace.calls)
+    nested = current_scope.get().nested
+    if nested is not None:
+        nested.add_run(trace, began)

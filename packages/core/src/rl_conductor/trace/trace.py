@@ -33,7 +33,10 @@ from rl_conductor.workflow.workflow import Step, Workflow
 
 
 class Charge(Value):
-    """The upper bound that limits count for a call that is interrupted or reports no usage."""
+    """The amount that limits count for a call: its upper bound if it was interrupted or reports no usage.
+
+    Such bounds of the calls nested in it are included.
+    """
 
     usd: Dollars
     tokens: int

@@ -13,7 +13,7 @@ from pathlib import Path
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
-from rl_conductor.calls.scope import report_usage
+from rl_conductor.calls.scope import report_calls
 from rl_conductor.models import Model, providers
 from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor.scoring import Sample, Score, compared, wrong
@@ -124,7 +124,7 @@ class Judge:
         try:
             return (await call.complete()).text
         finally:
-            report_usage(call.usage for call in calls)
+            report_calls(calls)
 
 
 class UnaidedJudge(Judge):
