@@ -11,11 +11,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from core.runs import SOON, down, plan, pool_of
+from core.runs import SOON, Gated, down, forever, plan, pool_of
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel, Trace, Worker
 from rl_conductor.calls.nested import MAX_NESTED_CHARS, MAX_TEXT_CHARS
 from rl_conductor.cli.output import report
 from rl_conductor.trace.audit import BEGINNING, Ended, record_of
+from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.summary import Summary
 from rl_conductor.types import FREE, Completion, Sampling, ToolCall, Usage, prompt_in
 
@@ -254,3 +255,77 @@ async def test_a_conductor_in_a_thread_makes_no_more_calls_when_the_run_around_i
     go_on.set()
     assert await asyncio.to_thread(ended.wait, SOON)
     assert calls == []
+
+
+@pytest.mark.parametrize("ends", ["timeout", "cancellation"])
+async def test_a_conductor_in_a_thread_is_cancelled_with_the_call_and_in_its_record(ends: str) -> None:
+    asked, ended = threading.Event(), threading.Event()
+
+    async def hang(request: Request) -> None:
+        asked.set()
+        await forever(request)
+
+    stuck = Gated("never", hang, price=Price(input=0, output=Decimal(1000)))
+    inner = Conductor(
+        ScriptedModel(ONE, price=FREE), pool_of(a=Worker.of("a", stuck, sampling=Sampling(max_tokens=100)))
+    )
+
+    def ask(subtask: str) -> str:
+        try:
+            return inner.run_sync(subtask).text
+        finally:
+            ended.set()
+
+    events: list[Event] = []
+    made = Conductor(
+        ScriptedModel(ONE, price=FREE),
+        pool_of(f=Worker.of("f", ask, timeout=0.5 if ends == "timeout" else None)),
+        limits=Limits(usd=1, hedges=0),
+        retries=0,
+    )
+    running = asyncio.create_task(made.run("q", on_event=events.append))
+    assert await asyncio.to_thread(asked.wait, SOON)
+    if ends == "cancellation":
+        running.cancel()
+    await asyncio.wait({running})
+    assert await asyncio.to_thread(ended.wait, SOON)
+    assert stuck.held == 0
+    (trace,) = (event.trace for event in events if isinstance(event, Finished))
+    (call,) = trace.rounds[0].results[0].calls
+    assert call.nested is not None
+    assert [inner_call.outcome for inner_call in call.nested.runs[0].rounds[0].calls] == ["ok", "cancelled"]
+    assert (call.usage.calls, call.usage.unpriced_calls) == (2, 1)
+    assert call.charged is not None
+    assert call.charged.usd == Decimal("0.1")
+
+
+async def test_calls_of_a_conductor_in_a_thread_that_does_not_end_in_time_count_as_unpriced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rl_conductor.calls.nested_runs.CLEANUP_SECONDS", 0.05)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def block(request: Request) -> str:
+        asked.set()
+        go_on.wait(SOON)
+        return "late"
+
+    stubborn = ScriptedModel(block, price=Price(input=0, output=Decimal(1000)))
+    pool = pool_of(a=Worker.of("a", stubborn, sampling=Sampling(max_tokens=100)))
+    inner = Conductor(ScriptedModel(ONE, price=FREE), pool)
+
+    def ask(subtask: str) -> str:
+        return asyncio.run(inner.run(subtask)).text
+
+    events: list[Event] = []
+    made = Conductor(ScriptedModel(ONE, price=FREE), {"f": ask}, limits=Limits(usd=1))
+    running = asyncio.create_task(made.run("q", on_event=events.append))
+    assert await asyncio.to_thread(asked.wait, SOON)
+    running.cancel()
+    await asyncio.wait({running})
+    go_on.set()
+    (trace,) = (event.trace for event in events if isinstance(event, Finished))
+    (call,) = trace.rounds[0].results[0].calls
+    assert call.usage.unpriced_calls == 2
+    assert call.charged is not None
+    assert call.charged.usd == Decimal("0.1")

@@ -11,7 +11,7 @@ from typing import Any, Self
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
 from rl_conductor.calls.context import RunContext
-from rl_conductor.calls.scope import current_scope
+from rl_conductor.calls.scope import current_scope, track_run
 from rl_conductor.config.conductor_config import ConductorConfig
 from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
 from rl_conductor.config.profiles import Profile
@@ -301,7 +301,7 @@ class Conductor:
         finished, interrupted = split_resumed(workflow, resume)
         run = self._create_run(question, policy, limits, on_event, finished, interrupted=interrupted)
         run.stream, run.id = stream, run_id or run.id
-        with observe_run(run.info, run.context.emit) as run.context.emit:
+        with observe_run(run.info, run.context.emit) as run.context.emit, track_run(run.context.budget):
             return await run.run(workflow)
 
     def run_sync(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.calls.failures import is_rejection
 from rl_conductor.calls.nested import NestedRecords
+from rl_conductor.calls.nested_runs import NestedRuns
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.pieces import PieceMerger
 from rl_conductor.calls.scope import CallScope, current_scope
@@ -51,6 +52,7 @@ class Attempt:
         """Usage of these calls and runs."""
         self._beyond_usage: list[Amount] = []
         """What limits count for them beside their usage."""
+        self._runs = NestedRuns()
         self._reservation: Reservation | None = None
         """What was reserved for the call, and in the end what it was charged; `None` if nothing depends on that."""
         self._has_begun = False
@@ -119,6 +121,7 @@ class Attempt:
                 self._nested_usage,
                 self._beyond_usage,
                 self.nested,
+                self._runs,
                 self._call.slot,
                 guardrails=run.all_guardrails,
                 policies=run.policies,
@@ -134,6 +137,9 @@ class Attempt:
                     raise_translated(error, self._model)
         except (ModelError, PauseSignal) as end:
             self._settle(end)
+            raise
+        except asyncio.CancelledError:
+            await self._end_runs()
             raise
         finally:
             current_scope.reset(scope)
@@ -175,6 +181,15 @@ class Attempt:
             self._commit(end.usage)
         elif reservation is not None and self._was_rejected(end):
             reservation.refund()
+
+    async def _end_runs(self) -> None:
+        """Ends runs that a thread of the call goes on with; of those that don't end, all that they reserved counts."""
+        try:
+            await self._runs.cancel()
+        finally:
+            for amount in self._runs.close():
+                self._nested_usage.append(Usage(calls=amount.calls, unpriced_calls=amount.calls))
+                self._beyond_usage.append(Amount(amount.usd, amount.tokens))
 
     def _timeout_error(self) -> ModelTimeoutError:
         message = f"{self._model.name} gave no answer within {self._request.timeout:g} s"

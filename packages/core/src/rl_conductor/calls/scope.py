@@ -8,13 +8,14 @@ the run around the call, so a context variable carries it. The limit of a reply,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_conductor.calls.budget import Amount, Budget, Reservation
 from rl_conductor.calls.nested import NestedRecords
+from rl_conductor.calls.nested_runs import NestedRuns
 from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Usage
 from rl_conductor.workflow.policy import Policy
@@ -37,6 +38,8 @@ class CallScope:
     """Collects what limits count for nested calls beside their usage."""
     nested: NestedRecords | None = None
     """Collects the nested calls, tools and runs for the trace."""
+    runs: NestedRuns | None = None
+    """The nested runs in progress."""
     slot: AbstractAsyncContextManager[object] | None = None
     """The slot of the worker, which an agent takes for each call of its base model."""
     guardrails: Sequence[Guardrail] = ()
@@ -59,6 +62,16 @@ def call_scope(
         yield
     finally:
         current_scope.reset(token)
+
+
+def track_run(budget: Budget) -> AbstractContextManager[None]:
+    """Ends the run in this block, which spends from `budget`, together with the call that it is part of.
+
+    Raises:
+        LimitError: the call was cancelled.
+    """
+    runs = current_scope.get().runs
+    return nullcontext() if runs is None else runs.track(budget)
 
 
 def report_usage(usages: Iterable[Usage]) -> None:
