@@ -19,7 +19,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.worker import Worker
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.checks import Stage
-from rl_conductor.trace.events import AnswerDelta, Event, StepFinished
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished
 from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import (
@@ -588,6 +588,36 @@ async def test_the_records_of_an_agents_tools_are_redacted_with_its_reply() -> N
     assert nested is not None
     assert nested.tools[0].result == f"it is {HIDDEN}"
     assert SECRET not in trace.model_dump_json()
+
+
+@pytest.mark.parametrize("end", ["error", "empty", "timeout", "cancelled"])
+async def test_the_records_of_an_agent_that_fails_are_withheld(end: str) -> None:
+    """The texts of the calls and tools in its record are those that no guardrail has checked."""
+    asked = asyncio.Event()
+
+    def look_up(name: str) -> str:
+        """Looks up the number."""
+        asked.set()
+        return f"it is {SECRET}"
+
+    call = ToolCall(id="c1", name="look_up", arguments=json.dumps({"name": SECRET}))
+    last = {"error": down, "empty": ""}.get(end, "late")
+    replies: list[Any] = [Message.assistant(f"I try {SECRET}", tool_calls=[call]), last]
+    slow = end in ("timeout", "cancelled")
+    model = ScriptedModel(replies, delay=lambda request: SOON if slow and len(request.messages) > 2 else 0.0)
+    agent = Worker.of("a", model, tools=[look_up], timeout=0.3 if end == "timeout" else None)
+    events: list[Event] = []
+    made = conductor(Hide(stages=("reply",)), planner=ONE_STEP, pool={"a": agent})
+    run = asyncio.ensure_future(made.run("q", on_event=events.append))
+    if end == "cancelled":
+        await asyncio.wait_for(asked.wait(), SOON)
+        run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+    (trace,) = (event.trace for event in events if isinstance(event, Finished))
+    nested = trace.rounds[0].results[0].calls[0].nested
+    assert nested is not None
+    assert [use.result for use in nested.tools] == [WITHHELD]
+    assert all(SECRET not in event.model_dump_json() for event in events)
 
 
 async def test_reasoning_that_is_redacted_is_dropped_with_its_signature() -> None:

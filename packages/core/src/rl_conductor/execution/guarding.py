@@ -160,11 +160,11 @@ class CallGuard:
         )
         return await self.runner.check(_at(self.runner.run, "prompt"), subject)
 
-    def withhold_rejected(self) -> None:
-        """Withholds replies that lack the required format, as they are not checked."""
+    def withhold_failed(self) -> None:
+        """Withholds the texts of calls that failed, as they are not checked: of agents, and of rejected replies."""
         if checks_replies(self.runner.run):
             calls = self.runner.calls
-            calls[:] = [_withheld(call) if call.completion and call.outcome == "error" else call for call in calls]
+            calls[:] = [call if call.outcome == "ok" else _withheld(call) for call in calls]
 
     async def check_reply(self, completion: Completion) -> Completion:
         """Returns the reply to use, which also takes the place of the one in the record of the call.
@@ -230,6 +230,5 @@ def _withheld(call: Call) -> Call:
     def withhold(_: str) -> str:
         return WITHHELD
 
-    assert call.completion is not None
-    completion = rewrite_completion(call.completion, withhold)
+    completion = call.completion and rewrite_completion(call.completion, withhold)
     return rewrite_call(call, withhold).model_copy(update={"completion": completion})

@@ -289,7 +289,7 @@ class StepRun:
         try:
             completion = await self._model_call(worker, prompt, parts.request).complete()
         finally:
-            guard.withhold_rejected()
+            guard.withhold_failed()
         return await guard.check_reply(completion)
 
     def _model_call(self, worker: Worker, prompt: str, request: Request | None = None) -> ModelCall:
