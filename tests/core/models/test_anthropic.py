@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from rl_conductor.errors import BadRequestError, BadResponseError, ConfigError, ModelError
+from rl_conductor.errors import AuthenticationError, BadRequestError, BadResponseError, ConfigError, ModelError
 from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.base import collect
 from rl_conductor.planning.prompts import PromptSettings, planner_messages
@@ -417,6 +417,40 @@ async def test_an_error_in_mid_stream_has_the_status_of_its_type(model: Anthropi
         await collect(model.stream(HELLO))
     assert caught.value.status == 529
     assert caught.value.retryable
+
+
+class Gateway(AnthropicWire):
+    """A gateway that ignores `stream`, and sends errors under the status 200."""
+
+    stream_type = "application/json"
+
+    def whole(self, seen: Seen, said: Said) -> Any:
+        """A message, or an error."""
+        error = {"type": "authentication_error", "message": "the gateway has no key"}
+        return {"type": "error", "error": error} if seen.scenario == "no-key" else super().whole(seen, said)
+
+    def events(self, seen: Seen, said: Said) -> list[str]:
+        """The same, as the only piece."""
+        return [json.dumps(self.whole(seen, said))]
+
+
+async def test_a_gateway_that_ignores_stream_is_understood() -> None:
+    with Gateway.running() as service:
+        model = AnthropicModel("usage", base_url=service.url, api_key=SECRET)
+        whole = await model.complete(HELLO)
+        deltas = [delta async for delta in model.stream(HELLO)]
+        await model.aclose()
+    assert "".join(delta.text for delta in deltas) == whole.text != ""
+    assert deltas[-1].completion == whole
+
+
+async def test_an_error_under_the_status_of_a_success_is_told() -> None:
+    with Gateway.running() as service:
+        model = AnthropicModel("no-key", base_url=service.url, api_key=SECRET)
+        for reply in (model.complete(HELLO), collect(model.stream(HELLO))):
+            with pytest.raises(AuthenticationError, match="the gateway has no key"):
+                await reply
+        await model.aclose()
 
 
 # --------------------------------------------------------------------------------------------- keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -16,7 +17,14 @@ import pytest
 
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
-from rl_conductor.errors import BadRequestError, ConfigError, ContextLengthError, ModelError, RateLimitError
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ConfigError,
+    ContextLengthError,
+    ModelError,
+    RateLimitError,
+)
 from rl_conductor.models import model
 from rl_conductor.models.base import Capabilities, collect
 from rl_conductor.models.openai.adapter import OpenAIModel
@@ -107,6 +115,36 @@ async def test_a_base_url_without_its_path_is_explained(status: int, content_typ
             await made.complete(HELLO)
         with pytest.raises(ModelError, match=says.replace("ADDRESS", address)):
             await collect(made.stream(HELLO))
+        await made.aclose()
+
+
+async def test_a_gateway_that_ignores_stream_is_understood() -> None:
+    choice = {"message": {"role": "assistant", "content": "It is 4."}, "finish_reason": "stop"}
+    body = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
+    with posting(200, "application/json; charset=utf-8", json.dumps(body).encode()) as address:
+        made = OpenAIModel("echo", base_url=address)
+        deltas = [delta async for delta in made.stream(HELLO)]
+        await made.aclose()
+    assert [delta.text for delta in deltas] == ["It is 4.", ""]
+    assert deltas[-1].completion is not None
+    assert (deltas[-1].completion.text, deltas[-1].completion.usage.output_tokens) == ("It is 4.", 3)
+
+
+async def test_an_error_that_comes_instead_of_a_stream_is_told() -> None:
+    body = b'{"error": {"message": "bad key", "code": 401}}'
+    with posting(200, "application/json", body) as address:
+        made = OpenAIModel("echo", base_url=address)
+        with pytest.raises(AuthenticationError, match="bad key"):
+            await collect(made.stream(HELLO))
+        await made.aclose()
+
+
+async def test_a_stream_that_says_it_is_json_is_read_as_a_stream() -> None:
+    choice = {"delta": {"content": "It is 4."}, "finish_reason": "stop"}
+    body = f"data: {json.dumps({'choices': [choice]})}\n\ndata: [DONE]\n\n"
+    with posting(200, "application/json", body.encode()) as address:
+        made = OpenAIModel("echo", base_url=address)
+        assert (await collect(made.stream(HELLO))).text == "It is 4."
         await made.aclose()
 
 

@@ -122,7 +122,7 @@ class AnthropicModel(HTTPModel):
         """
         response = await self._clients.get().post(PATH, cast_to=httpx2.Response, body=body, options=_options(request))
         self._reject_web_page(response)
-        return json.loads(response.content)
+        return _accepted(json.loads(response.content), response)
 
     async def _events(self, body: Body, request: Request) -> AsyncGenerator[object, None]:
         events: anthropic.AsyncStream[object] = await self._clients.get().post(
@@ -135,6 +135,9 @@ class AnthropicModel(HTTPModel):
         )
         async with events:
             self._reject_web_page(events.response)
+            if (whole := await self._whole_json(events.response)) is not None:
+                yield _accepted(whole, events.response)
+                return
             async for event in events:
                 yield event
 
@@ -153,6 +156,13 @@ class AnthropicModel(HTTPModel):
     def _is_overload(self, error: anthropic.APIStatusError) -> bool:
         """Whether the API itself says that it is overloaded."""
         return error.type == "overloaded_error"
+
+
+def _accepted(body: object, response: httpx2.Response) -> object:
+    """Returns the body. Raises `APIStatusError` if it is an error, which gateways may send under a status of 200."""
+    if isinstance(body, dict) and body.get("type") == "error":
+        raise anthropic.APIStatusError(str(body), response=response, body=body)
+    return body
 
 
 def _options(request: Request) -> anthropic.RequestOptions:

@@ -171,8 +171,12 @@ class Reply:
         self._is_complete = True
 
     def add(self, event: object) -> Delta:
-        """Adds an event of a stream and returns its delta. Raises `BadResponseError`."""
+        """Adds an event of a stream, or a complete message, and returns its delta. Raises `BadResponseError`."""
         kind = event.get("type") if isinstance(event, dict) else None
+        if kind == "message":  # which a gateway may send instead of a stream
+            self.add_message(event)
+            texts = [part.text for block in self._blocks if isinstance(part := block.part(), TextPart)]
+            return Delta(text="".join(texts))
         if kind == "content_block_delta":
             piece = self._validated(_BlockDelta, event)
             added = piece.delta

@@ -6,9 +6,10 @@ A subclass adds the protocol: the body of a request, how it is sent, and the rep
 from __future__ import annotations
 
 import asyncio
+import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, ClassVar, Protocol
 
 from rl_conductor._internal.sync import PerLoop
@@ -122,6 +123,15 @@ class HTTPModel(ABC):
     def _add_whole(self, reply: Any, response: object) -> None:
         """Adds a complete response, which most protocols write like an event."""
         reply.add(response)
+
+    async def _whole_json(self, response: Any) -> object | None:
+        """Reads the complete reply or the error that a gateway may send instead of a stream; `None` for a stream."""
+        if response.headers.get("content-type", "").startswith("application/json"):
+            content = await response.aread()
+            with suppress(ValueError):  # a stream with the wrong content type
+                whole: object = json.loads(content)
+                return whole
+        return None
 
     # --------------------------------------------------------------------------------------- errors
 

@@ -140,6 +140,9 @@ class OpenAIModel(HTTPModel):
         )
         async with chunks:
             self._reject_web_page(chunks.response)
+            if (whole := await self._whole_json(chunks.response)) is not None:
+                yield whole
+                return
             async for chunk in chunks:
                 yield chunk
 
