@@ -110,7 +110,7 @@ def pool(service: Service, tmp_path: Path) -> Callable[..., str]:
 def cli() -> Callable[..., Result]:
     """The command line in this process: `cli("ask", "..."), input="..."`."""
 
-    def run(*arguments: str, text: str | None = None) -> Result:
+    def run(*arguments: str, text: str | bytes | None = None) -> Result:
         result = CliRunner().invoke(app, list(arguments), input=text)
         unexpected = result.exception is not None and not isinstance(result.exception, SystemExit)
         assert not unexpected, repr(result.exception)

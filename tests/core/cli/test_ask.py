@@ -177,6 +177,13 @@ def test_images_pdfs_and_texts_go_with_the_question(cli: Cli, pool: Pool, tmp_pa
     )
 
 
+def test_an_image_or_a_pdf_may_come_from_stdin(cli: Cli, pool: Pool) -> None:
+    seeing = pool("image", planner="plan-one", options=', dialect = "openai"')
+
+    assert cli("ask", "--pool", seeing, "-f", "-", "Look.", text=PNG).stdout == "I see image/png\n"
+    assert cli("ask", "--pool", seeing, "-f", "-", "Look.", text=b"%PDF-1.7").stdout == "I see application/pdf\n"
+
+
 def test_files_that_cannot_be_sent_are_named(cli: Cli, pool: Pool, tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(b"PK\xff\xfe")
 

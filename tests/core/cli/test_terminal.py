@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pty
 import re
@@ -288,15 +289,29 @@ def test_no_input_is_read_from_a_closed_stdin(command: str, pool: Pool) -> None:
     assert run.stderr.startswith("error: ")
 
 
-@pytest.mark.parametrize("arguments", ["ask", "ask -f - Hello?", "plan", "run -", "chat -q"])
+@pytest.mark.parametrize("locale", ["", "C.UTF-8", "C"])
+@pytest.mark.parametrize("arguments", ["ask", "plan", "run -", "chat -q"])
 def test_input_that_is_no_text_is_one_line(
-    command: str, pool: Pool, monkeypatch: pytest.MonkeyPatch, arguments: str
+    command: str, pool: Pool, monkeypatch: pytest.MonkeyPatch, arguments: str, locale: str
 ) -> None:
-    monkeypatch.setenv("PYTHONIOENCODING", "utf-8")
+    monkeypatch.delenv("PYTHONIOENCODING", raising=False)
+    monkeypatch.setenv("LC_ALL", locale)
 
     run = shell(f"printf 'caf\\351' | {command} {arguments} --pool {pool()}")
 
     assert (run.returncode, run.stderr) == (2, "error: can't read 'stdin': it is not text in UTF-8\n")
+
+
+def test_a_file_from_stdin_that_is_no_text_is_one_line(command: str, pool: Pool) -> None:
+    run = shell(f"printf 'caf\\351' | {command} ask -f - Hello? --pool {pool()}")
+
+    assert (run.returncode, run.stderr) == (2, "error: can't send 'stdin': it is not an image, a PDF or UTF-8 text\n")
+
+
+def test_a_question_may_begin_with_a_byte_order_mark(command: str, pool: Pool) -> None:
+    run = shell(f"printf '\\357\\273\\277Why?' | {command} ask --json --pool {pool()}")
+
+    assert json.loads(run.stdout)["request"]["messages"][0]["content"][0]["text"] == "Why?"
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:

@@ -9,9 +9,17 @@ import sys
 from pathlib import Path
 
 from rl_conductor._internal.io import read_text, reading_errors
-from rl_conductor.cli.streams import read_stdin
+from rl_conductor.cli.streams import read_stdin, read_stdin_bytes
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import ContentPart, FilePart, ImagePart, JsonFormat, Message, Request, TextPart
+
+KINDS = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"%PDF-": "application/pdf",
+}
+"""Media types by the first bytes of their files."""
 
 
 def build_request(
@@ -55,20 +63,27 @@ def _answer_format(schema: Path | None) -> JsonFormat | None:
 
 def _part(name: str) -> ContentPart:
     if name == "-":
-        return _text_attachment("stdin", read_stdin())
+        content = read_stdin_bytes()
+        return _attachment("stdin", content, _kind_of(content))
     path = Path(name)
     with reading_errors(path):
         content = path.read_bytes()
-    kind = mimetypes.guess_type(path.name)[0] or ""
+    return _attachment(path.name, content, mimetypes.guess_type(path.name)[0] or "")
+
+
+def _kind_of(content: bytes) -> str:
+    """Returns the media type of an image or a PDF by its first bytes; empty for anything else."""
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in KINDS.items() if content.startswith(start)), "")
+
+
+def _attachment(name: str, content: bytes, kind: str) -> ContentPart:
     if kind.startswith("image/") and kind != "image/svg+xml":
         return ImagePart(media_type=kind, data=base64.b64encode(content).decode())
     if kind == "application/pdf":
-        return FilePart(name=path.name, data=base64.b64encode(content).decode())
+        return FilePart(name=name, data=base64.b64encode(content).decode())
     try:
-        return _text_attachment(path.name, content.decode())
+        return TextPart(text=f"\n\n[{name}]\n{content.decode('utf-8-sig')}")
     except UnicodeDecodeError:
         raise ConfigError(f"can't send {name!r}: it is not an image, a PDF or UTF-8 text") from None
-
-
-def _text_attachment(name: str, text: str) -> TextPart:
-    return TextPart(text=f"\n\n[{name}]\n{text}")

@@ -49,13 +49,15 @@ def _output_errors() -> Iterator[None]:
 
 
 def prepare_streams() -> None:
-    """Opens the standard streams that the caller closed, and lets stdout raise `OutputError`.
+    """Opens the standard streams that the caller closed, lets stdout raise `OutputError`, and reads stdin as UTF-8.
 
     Otherwise the next file that is opened would get the number of a closed stream. Writing to a stdout that was closed
     fails, so that no answer gets lost silently.
     """
     if sys.stdin is None:
         sys.stdin = open(_null_device(0, os.O_RDONLY), closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdin, io.TextIOWrapper) and not sys.stdin.isatty():
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")  # some locales let bytes pass that are no text
     out = sys.stdout
     if out is None:
         sys.stdout = OutputStream(open(_null_device(1, os.O_RDONLY), "wb", closefd=False))  # noqa: SIM115
@@ -86,6 +88,12 @@ def read_stdin() -> str:
     """
     with reading_errors("stdin"):
         return sys.stdin.read()
+
+
+def read_stdin_bytes() -> bytes:
+    """Reads all of stdin, which may be no text. Raises `ConfigError` if it can't be read."""
+    with reading_errors("stdin"):
+        return sys.stdin.buffer.read()
 
 
 def discard_stdout() -> None:
