@@ -96,6 +96,17 @@ def test_system_message_and_schema_reach_the_worker_of_the_answer(
     assert body["response_format"]["json_schema"]["schema"]["required"] == ["name"]
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reply_that_does_not_match_the_schema_is_replaced(
+    cli: Cli, pool: Pool, service: Service, tmp_path: Path, options: list[str]
+) -> None:
+    schema = tmp_path / "answer.json"
+    schema.write_text('{"type": "object", "required": ["answer"]}')
+    result = cli("ask", "--pool", pool("solver", "json", planner="plan-one"), "--schema", str(schema), *options, "?")
+    assert (json.loads(result.stdout)["text"] if options else result.stdout.strip()) == '{"answer": 42}'
+    assert service.asked()[-2:] == ["solver", "json"]
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -62,15 +62,18 @@ def _conduct(
     code = 0
     output_error: OSError | None = None
     planner = conductor.planner.model.name
+
+    def run(show: Listener) -> Coroutine[Any, Any, Trace]:
+        # The format of a reply that was printed in part can't be checked any more.
+        stream = not output.as_json and request.response_format is None
+        return conductor.run(request, workflow=workflow, on_event=show, stream=stream)
+
     with (
         watch_run(planner, print_answer=not output.as_json, quiet=output.quiet) as watcher,
         terminate_as_interrupt() as was_terminated,
     ):
         try:
-            work = _run_until_closed(
-                conductor, lambda show: conductor.run(request, workflow=workflow, on_event=show, stream=True), watcher
-            )
-            asyncio.run(work)
+            asyncio.run(_run_until_closed(conductor, run, watcher))
         except RunError:
             code = exit_codes.FAILURE
         except streams.OUTPUT_ERRORS as error:
