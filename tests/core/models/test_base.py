@@ -243,7 +243,9 @@ def test_when_to_try_again_is_a_number_or_a_date() -> None:
     assert parse_retry_after(in_two_days_of_some_zone) == pytest.approx(2 * 86_400, abs=86_400)
 
 
-@pytest.mark.parametrize("header", [None, "", "soon", "-1", "Wed, 99 Oct 2015 07:28:00 GMT"])
+@pytest.mark.parametrize(
+    "header", [None, "", "soon", "-1", "Wed, 99 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 99999999999 07:28:00 GMT"]
+)
 def test_what_is_no_time_to_try_again_is_none(header: str | None) -> None:
     assert parse_retry_after(header) is None
 

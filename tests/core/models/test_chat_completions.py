@@ -120,6 +120,13 @@ def test_reasoning_is_read_under_both_of_its_names(field: str) -> None:
     assert reply.message.content == (ReasoningPart(text="so"), TextPart(text="yes"))
 
 
+@pytest.mark.parametrize("empty", [None, ""])
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_an_empty_name_of_reasoning_does_not_hide_the_other(field: str, empty: str | None) -> None:
+    reply = read(frame("stop", content="yes", **{"reasoning": empty, "reasoning_content": empty} | {field: "so"}))
+    assert reply.message.content == (ReasoningPart(text="so"), TextPart(text="yes"))
+
+
 THINKING = {"type": "thinking", "thinking": [{"type": "text", "text": "2 and 2 "}, {"type": "text", "text": "make 4"}]}
 REFERENCE = {"type": "reference", "reference_ids": [1]}
 IT_IS = {"type": "text", "text": "It is "}

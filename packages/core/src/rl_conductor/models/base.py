@@ -292,7 +292,7 @@ def parse_retry_after(header: str | None) -> float | None:
 
     try:
         date = parsedate_to_datetime(header)
-    except ValueError:
+    except (ValueError, OverflowError):  # of a year that is too large
         return None
     return max((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
 

@@ -208,7 +208,9 @@ class _Message(BaseModel):
     content: str | list[_Block] | None = None
     refusal: str | None = None
     """Refusal message, sent instead of content."""
-    reasoning: str | None = Field(None, validation_alias=AliasChoices("reasoning_content", "reasoning"))
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    """Other servers' name for it; some send both, one of them empty."""
     tool_calls: list[_Fragment] | None = None
 
     def split(self) -> tuple[str, str]:
@@ -216,7 +218,7 @@ class _Message(BaseModel):
         if isinstance(self.content, list):
             thinking = [part.text for block in self.content for part in block.thinking]
             return "".join([block.text for block in self.content]), "".join(thinking)
-        return self.content or self.refusal or "", self.reasoning or ""
+        return self.content or self.refusal or "", self.reasoning_content or self.reasoning or ""
 
 
 class _Choice(BaseModel):
