@@ -34,6 +34,8 @@ REQUEST_FAULTS = (400, 413, 415, 422)
 """Statuses of vendors that reject the request itself."""
 CONTEXT_LENGTH = "context_length_exceeded"
 """The code of the error for a request that no worker can read, as at OpenAI."""
+THREAD_UNSUPPORTED = "thread_unsupported_request"
+"""The code by which Anthropic's SDKs know that they have to send the whole conversation, without `thread`."""
 MAX_RETRY_AFTER = 3_600.0
 """Maximum of the header `Retry-After` in seconds, whatever a vendor asks for."""
 DEFAULT_RETRY_AFTER = 5.0
@@ -105,7 +107,10 @@ def anthropic_error_body(error: ApiError) -> dict[str, Any]:
     message = f"{error.param}: {error}" if error.param and error.param not in str(error) else str(error)
     if error.code == CONTEXT_LENGTH:  # by these words, clients know that they have to shorten the conversation
         message = f"prompt is too long: {message}"
-    return {"type": "error", "error": {"type": kind, "message": message}}
+    body: dict[str, Any] = {"type": kind, "message": message}
+    if error.code == THREAD_UNSUPPORTED:
+        body["details"] = {"error_code": error.code, "unsupported": [error.param]}
+    return {"type": "error", "error": body}
 
 
 def error_body(http: HTTPConnection, error: ApiError) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rl_conductor_server.parsed_request import Extension, Metadata, UserName
-from rl_conductor_server.request_validation.markers import ignorable
+from rl_conductor_server.request_validation.markers import ignorable, unsupported
 from rl_conductor_server.request_validation.parsing import Body
 
 
@@ -32,6 +32,9 @@ class OpenAIBody(Body):
     prompt_cache_options: Any = None
     prompt_cache_retention: Any = None
     service_tier: Annotated[Any, ignorable("auto", "default")] = None
+    moderation: Annotated[
+        Any, unsupported("is not supported, because the guardrails of this server check requests; leave it out")
+    ] = None
 
     @property
     def labels(self) -> dict[str, str]:

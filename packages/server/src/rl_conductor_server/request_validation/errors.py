@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rl_conductor._internal.validation import clean_message
-from rl_conductor_server.errors import ApiError, invalid_request
+from rl_conductor_server.errors import THREAD_UNSUPPORTED, ApiError, invalid_request
 from rl_conductor_server.request_validation.paths import existing_path, json_value
 
 MAX_ERRORS = 2_000
@@ -35,7 +35,11 @@ SENTENCES = {
 """What follows the field's name, by pydantic's type of error."""
 INTERNAL_TAG = re.compile(r", '_\w+'|'_\w+', ")
 """A tag of several types in a list of tags; it is not a type itself."""
-CODES = {UNKNOWN: "unknown_parameter", "missing": "missing_required_parameter"}
+CODES = {
+    UNKNOWN: "unknown_parameter",
+    "missing": "missing_required_parameter",
+    THREAD_UNSUPPORTED: THREAD_UNSUPPORTED,
+}
 """Codes of errors other than `invalid_value`."""
 
 
@@ -86,4 +90,4 @@ def _message(kind: str, text: str, context: dict[str, Any]) -> tuple[str, str]:
         return clean_message(text), "invalid_value"
     for pattern, replacement in JSON_TYPES:
         text = pattern.sub(replacement, text)
-    return re.sub(r"^(Input|String|Decimal input) should", "must", text), "invalid_value"
+    return re.sub(r"^(Input|String|Decimal input) should", "must", text), CODES.get(kind, "invalid_value")

@@ -17,7 +17,7 @@ REASON = "is not supported, because models of several vendors answer together; l
 
 def ignorable(*neutral: object) -> AfterValidator:
     """Marks a parameter that has no effect here; only strict servers reject values other than `neutral`."""
-    return AfterValidator(lambda value: _check_neutral(value, neutral, IGNORABLE))
+    return AfterValidator(lambda value: _check_neutral(value, neutral, IGNORABLE, REASON))
 
 
 def tool_type(
@@ -46,13 +46,12 @@ def tool_type(
     return WrapValidator(check)
 
 
-def unsupported(sentence: str) -> AfterValidator:
-    """Rejects each value, with a sentence that follows the field's name and says what to write instead."""
+def unsupported(sentence: str, *neutral: object, kind: str = UNSUPPORTED) -> AfterValidator:
+    """Rejects values other than `neutral`, with a sentence that follows the field's name and says what to do instead.
 
-    def check(_: object) -> object:
-        raise PydanticCustomError(UNSUPPORTED, "{sentence}", {"sentence": sentence})
-
-    return AfterValidator(check)
+    `kind` is the type of the error, from which its code follows.
+    """
+    return AfterValidator(lambda value: _check_neutral(value, neutral, kind, sentence))
 
 
 def check_tool_choice(name: str | None, tools: Collection[str], *, is_required: bool) -> None:
@@ -65,7 +64,7 @@ def check_tool_choice(name: str | None, tools: Collection[str], *, is_required: 
 
 def only(*neutral: object) -> AfterValidator:
     """Restricts an unsupported parameter to the values at which it has no effect."""
-    return AfterValidator(lambda value: _check_neutral(value, neutral, UNSUPPORTED))
+    return unsupported(REASON, *neutral)
 
 
 def replaced_by(name: str) -> AfterValidator:
@@ -79,7 +78,7 @@ def replaced_by(name: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _check_neutral(value: object, neutral: Sequence[object], kind: str) -> object:
+def _check_neutral(value: object, neutral: Sequence[object], kind: str, sentence: str) -> object:
     if value is None or value in neutral:
         return value
-    raise PydanticCustomError(kind, REASON)
+    raise PydanticCustomError(kind, "{sentence}", {"sentence": sentence})

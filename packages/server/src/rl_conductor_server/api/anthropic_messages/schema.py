@@ -22,6 +22,7 @@ from rl_conductor_server.api.anthropic_messages.documents import Block, Document
 from rl_conductor_server.api.anthropic_messages.vendor_tools import ToolReference, ToolType, VendorToolBlock
 from rl_conductor_server.api.content import tool_message
 from rl_conductor_server.api.efforts import NEAREST_EFFORTS, RequestedEffort, nearest_effort
+from rl_conductor_server.errors import THREAD_UNSUPPORTED
 from rl_conductor_server.parsed_request import (
     Extension,
     MaxTokens,
@@ -29,9 +30,12 @@ from rl_conductor_server.parsed_request import (
     StopSequences,
     UserName,
 )
-from rl_conductor_server.request_validation.markers import check_tool_choice, ignorable, only
+from rl_conductor_server.request_validation.markers import check_tool_choice, ignorable, only, unsupported
 from rl_conductor_server.request_validation.parsing import Body
 
+NO_THREAD = "is not supported, because the server keeps no messages of this API; send the whole conversation without it"
+NO_COMPACTION = "is not supported; ask for a summary of the conversation in a message, or leave it out"
+NO_REGION = "is not supported; name the regions that may see the data in conductor.policy.data_rules"
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 ContentBlock = Annotated[Text | Image | Document | SearchResult | ToolReference, Field(discriminator="type")]
@@ -182,6 +186,8 @@ class MessagesBody(Body):
     """The body of a Messages request."""
 
     model: str
+    thread: Annotated[Any, unsupported(NO_THREAD, kind=THREAD_UNSUPPORTED)] = None
+    """Before `messages`, whose error would hide this one: a request that continues a thread may have no messages."""
     max_tokens: MaxTokens
     messages: tuple[Turn, ...] = Field(min_length=1)
     conductor: Extension = Extension()
@@ -204,6 +210,9 @@ class MessagesBody(Body):
     top_k: Annotated[Any, ignorable()] = None
     mcp_servers: Annotated[Any, only([])] = None
     service_tier: Annotated[Any, ignorable("auto", "standard_only")] = None
+    compaction: Annotated[Any, unsupported(NO_COMPACTION)] = None
+    inference_geo: Annotated[Any, unsupported(NO_REGION, "global")] = None
+    billing_policy: Annotated[Any, only({"type": "billing_policy", "bill_to": "self"})] = None
 
     @model_validator(mode="after")
     def _tool_choice_can_be_met(self) -> Self:
