@@ -348,12 +348,15 @@ batches = Table(
     Column("completed", Integer, nullable=False),
     Column("failed", Integer, nullable=False),
     Column("stored_bytes", Count, nullable=False, server_default="0"),
+    Column("served", Float),
     Index("batches_by_key", "key", "created"),
+    Index("batches_by_served", "key", "served"),
     Index("batches_by_status", "status", "expires"),
 )
 """Batches of requests. `errors` are those of an input file that was rejected.
 
 `stored_bytes` is the size of the requests and results of a batch that has not ended; then it has files of results.
+`served` is when an item was last claimed.
 """
 
 batch_items = Table(
@@ -370,7 +373,7 @@ batch_items = Table(
     Column("result", Text),
     Column("result_bytes", Count, nullable=False),
     Column("not_before", Float),
-    Index("batch_items_by_status", "status", "line"),
+    Index("batch_items_by_status", "status", "batch", "line"),
 )
 """Requests of batches, but for those that were cancelled, which no file lists.
 

@@ -12,6 +12,7 @@ from rl_conductor_server.store.batches.batches import BatchStore, settle
 from rl_conductor_server.store.batches.files import measure_usage
 from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
+from rl_conductor_server.store.batches.turns import next_batch
 from rl_conductor_server.store.contact import Contact
 from rl_conductor_server.store.dialects import count_octets
 from rl_conductor_server.store.part import StorePart
@@ -73,13 +74,12 @@ class BatchItems(StorePart):
     ) -> Sequence[ClaimedItem]:
         """Claims up to `limit` items, first those of dead processes, and none of some API keys.
 
-        Batches take turns: line by line, a long batch does not keep a short one waiting. `active` are the items that
-        this process runs, whose leases may have expired while the store was away. After that, other processes first get
-        the time of a lease to renew theirs.
+        Keys take turns, and so do the batches of a key, see `next_batch`. `active` are the items that this process
+        runs, whose leases may have expired while the store was away. After that, other processes first get the time of
+        a lease to renew theirs.
         """
-        is_other = batches.c.key.not_in(except_keys)
         return await self._write_queue.execute(
-            lambda connection: self._claim(connection, limit, is_other, active), undo=self._undo_claim
+            lambda connection: self._claim(connection, limit, except_keys, active), undo=self._undo_claim
         )
 
     def _undo_claim(self, claimed: Sequence[ClaimedItem]) -> None:
@@ -87,29 +87,35 @@ class BatchItems(StorePart):
             self.release(item)
 
     def _claim(
-        self, connection: Connection, limit: int, is_other: ColumnElement[bool], active: Collection[Place]
+        self, connection: Connection, limit: int, except_keys: Collection[str], active: Collection[Place]
     ) -> list[ClaimedItem]:
-        items = self._with_key.where(is_other).add_columns(
-            batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint
-        )
-        orphaned = items.where(batch_items.c.status == "running", self._is_expired, batches.c.status == "in_progress")
-        queued = items.where(self._is_due).order_by(batch_items.c.line, batches.c.created)
+        items = self._with_key.add_columns(batch_items.c.custom_id, batch_items.c.attempts, batches.c.endpoint)
+        is_orphaned = and_(batch_items.c.status == "running", self._is_expired, batches.c.status == "in_progress")
+        orphaned = items.where(is_orphaned, batches.c.key.not_in(except_keys))
+        is_next = and_(self._is_due, batch_items.c.batch == next_batch(self._is_due, except_keys))
+        queued = items.where(is_next).order_by(batch_items.c.line).limit(1)
         rows: list[Row[Any]] = []
         if not self._contact.was_interrupted:
             orphans = connection.execute(orphaned.limit(limit + len(active)))
             rows = [row for row in orphans if (row.batch, row.line) not in active][:limit]
-        if len(rows) < limit:
-            rows += connection.execute(queued.limit(limit - len(rows)))
-        values = {"status": "running", "owner": self._owner, "heartbeat": self._now}
+        for row in rows:
+            self._start(connection, row)
+        while len(rows) < limit and (queued_row := connection.execute(queued).first()):
+            self._start(connection, queued_row)
+            rows.append(queued_row)
         claimed = []
         for row in rows:
-            attempts = {"attempts": batch_items.c.attempts + 1}
-            connection.execute(update(batch_items).where(_is_at(row.batch, row.line)).values(values | attempts))
             if row.attempts < MAX_ATTEMPTS:
                 claimed.append(ClaimedItem.model_validate(row, from_attributes=True))
             else:
                 self._give_up(connection, row)
         return claimed
+
+    def _start(self, connection: Connection, row: Row[Any]) -> None:
+        values = {"status": "running", "owner": self._owner, "heartbeat": self._now}
+        attempts = {"attempts": batch_items.c.attempts + 1}
+        connection.execute(update(batch_items).where(_is_at(row.batch, row.line)).values(values | attempts))
+        connection.execute(update(batches).where(batches.c.id == row.batch).values(served=self._now))
 
     def _give_up(self, connection: Connection, row: Row[Any]) -> None:
         text = error_line(row.batch, row.line, row.custom_id, code="server_error", message=TOO_MANY_ATTEMPTS)

@@ -366,7 +366,9 @@ def _create_batches() -> None:
         sa.Column("completed", sa.Integer, nullable=False),
         sa.Column("failed", sa.Integer, nullable=False),
         sa.Column("stored_bytes", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("served", sa.Float),
         sa.Index("batches_by_key", "key", "created"),
+        sa.Index("batches_by_served", "key", "served"),
         sa.Index("batches_by_status", "status", "expires"),
     )
     op.create_table(
@@ -382,7 +384,7 @@ def _create_batches() -> None:
         sa.Column("result", sa.Text),
         sa.Column("result_bytes", sa.BigInteger, nullable=False),
         sa.Column("not_before", sa.Float),
-        sa.Index("batch_items_by_status", "status", "line"),
+        sa.Index("batch_items_by_status", "status", "batch", "line"),
     )
 
 
