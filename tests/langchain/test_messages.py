@@ -197,6 +197,11 @@ def test_arguments_left_empty_are_an_empty_object() -> None:
     ]
 
 
+def test_texts_of_a_tools_result_stay_apart() -> None:
+    result = ToolMessage([{"type": "text", "text": text} for text in ("18", "95", "7")], tool_call_id="c1")
+    assert lc_message(core_message(result)).content == "18\n95\n7"
+
+
 def test_a_conversation_survives_the_way_there_and_back() -> None:
     turns = (
         Message.system("Be brief."),

@@ -188,6 +188,13 @@ def test_a_malformed_tool_is_an_error() -> None:
 
 def test_labels_stay_beside_their_images() -> None:
     first, second = ImagePart(url="https://a/1.png"), ImagePart(url="https://a/2.png")
-    content = (TextPart(text="A:"), first, TextPart(text="B"), TextPart(text=":"), second, TextPart(text="Which?"))
+    content = (TextPart(text="A:"), first, TextPart(text="B"), TextPart(text="(old):"), second, TextPart(text="Or?"))
     blocks = chat_message(Message(role="user", content=content)).blocks
-    assert [getattr(block, "text", None) for block in blocks] == ["A:", None, "B:", None, "Which?"]
+    assert [getattr(block, "text", None) for block in blocks] == ["A:", None, "B\n(old):", None, "Or?"]
+
+
+def test_texts_of_a_tools_result_stay_apart_and_pieces_of_a_reply_are_one_text() -> None:
+    result = ChatMessage(role="tool", blocks=[TextBlock(text=text) for text in ("18", "95", "7")])
+    assert chat_message(core_message(result)).blocks == [TextBlock(text="18\n95\n7")]
+    reply = ChatMessage(role="assistant", blocks=[TextBlock(text="Par"), TextBlock(text="is.")])
+    assert chat_message(core_message(reply)).blocks == [TextBlock(text="Paris.")]

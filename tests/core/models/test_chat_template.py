@@ -12,7 +12,7 @@ from rl_conductor.errors import BadRequestError, ContextLengthError
 from rl_conductor.models.in_process.capabilities import in_process_capabilities, require_room, require_supported
 from rl_conductor.models.in_process.chat_template import ChatTemplate
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool, ToolCall
+from rl_conductor.types import ImagePart, JsonFormat, Message, Request, TextPart, Tool, ToolCall
 
 HERMES = (
     "{% if tools %}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{% endif %}"
@@ -149,6 +149,13 @@ def test_images_stand_in_their_places_among_the_parts() -> None:
     chat.render(Request(messages=messages), ["first", "second"], model="m")
     assert [turn["content"][1]["image"] for turn in tokenizer.turns] == ["first", "second"]
     assert chat.capabilities.images
+
+
+def test_texts_of_a_message_are_one_part_with_a_line_for_each() -> None:
+    tokenizer = Tokenizer(PLAIN)
+    request = Request(messages=(Message.user("18", TextPart(text="95")),))
+    ChatTemplate(tokenizer, parts=True).render(request, [], model="m")
+    assert [turn["content"] for turn in tokenizer.turns] == [[{"type": "text", "text": "18\n95"}]]
 
 
 def test_a_template_that_refuses_is_a_bad_request() -> None:

@@ -61,7 +61,22 @@ def test_text_may_be_given_plainly_and_nothing_is_no_part() -> None:
 def test_the_text_of_a_message_leaves_out_everything_else() -> None:
     message = Message.user("a", ImagePart(url="https://x"), TextPart(text="b"), ReasoningPart(text="hm"))
 
-    assert message.text == "ab"
+    assert message.text == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("role", "text"), [("system", "18\n95 7"), ("user", "18\n95 7"), ("tool", "18\n95 7"), ("assistant", "1895 7")]
+)
+def test_only_the_texts_of_a_reply_are_pieces_of_one_text(role: Any, text: str) -> None:
+    message = Message(role=role, content=(TextPart(text="18"), TextPart(text="95"), TextPart(text=" 7")))
+    assert message.text == text
+
+
+def test_adjacent_texts_can_be_joined_into_one_part() -> None:
+    image = ImagePart(url="https://x")
+    texts = (TextPart(text="18"), TextPart(text="95"))
+    message = Message(role="user", content=(*texts, image, TextPart(text="")))
+    assert message.with_joined_texts() == Message.user("18\n95", image)
 
 
 @pytest.mark.parametrize(

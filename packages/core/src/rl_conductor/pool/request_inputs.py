@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from rl_conductor.types import FilePart, ImagePart, Message, TextPart, last_user_index
+from rl_conductor.types.messages import join_texts
 
 LONG_CHARS = 4_000
 """Length from which an earlier turn or a text part is worth being left out."""
@@ -97,17 +98,13 @@ def marked_text(
     content = message.content
     texts = [position for position, part in enumerate(content) if isinstance(part, TextPart)]
     is_marked = bool(texts) and any(isinstance(part, ImagePart | FilePart) for part in content[texts[0] : texts[-1]])
-    text = ""
+    pieces: list[str] = []
     for position, part in enumerate(content[: texts[-1] + 1] if texts else ()):
         if isinstance(part, TextPart):
-            piece = replaced.get(position, part.text)
+            pieces.append(replaced.get(position, part.text))
         elif is_marked and isinstance(part, ImagePart | FilePart):
-            piece = f"[{names.get(position, part.type)}]"
-        else:
-            continue
-        is_joined = not text or not piece or text[-1].isspace() or piece[0].isspace()
-        text += piece if is_joined else f"\n{piece}"
-    return text
+            pieces.append(f"[{names.get(position, part.type)}]")
+    return join_texts(pieces)
 
 
 def select_inputs(messages: Sequence[Message], names: Collection[str] | None) -> tuple[Message, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from operator import not_
 from typing import Annotated, Any, Literal, Self
 
@@ -141,11 +142,33 @@ class Message(Value):
 
     @property
     def text(self) -> str:
-        """The text parts, joined; images, files and reasoning are left out."""
+        """The text parts, joined; images, files and reasoning are left out.
+
+        Those of a reply are pieces of one text. Those of other messages are separate texts, so no words run together.
+        """
         content = self.content
         if len(content) == 1 and isinstance(content[0], TextPart):
             return content[0].text
-        return "".join([part.text for part in content if isinstance(part, TextPart)])
+        texts = [part.text for part in content if isinstance(part, TextPart)]
+        return "".join(texts) if self.role == "assistant" else join_texts(texts)
+
+    def with_joined_texts(self) -> Self:
+        """Joins adjacent text parts like `text`, for receivers that join them in another way."""
+        content: list[ContentPart] = []
+        for is_text, parts in groupby(self.content, key=lambda part: isinstance(part, TextPart)):
+            adjacent = tuple(parts)
+            text = self.model_copy(update={"content": adjacent}).text
+            content += _as_parts(text) if is_text else adjacent
+        return self.model_copy(update={"content": tuple(content)})
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """Joins separate texts, with a line break between two that no white space separates."""
+    joined = ""
+    for text in texts:
+        is_separated = not joined or not text or joined[-1].isspace() or text[0].isspace()
+        joined += text if is_separated else f"\n{text}"
+    return joined
 
 
 def last_user_index(conversation: Sequence[Message]) -> int | None:

@@ -147,7 +147,7 @@ class ChatTemplate:
         return turn
 
     def _parts_of(self, message: Message, images: Iterator[Any]) -> Iterator[dict[str, Any]]:
-        for part in message.content:
+        for part in message.with_joined_texts().content:  # templates write nothing between parts
             if isinstance(part, ImagePart):
                 yield {"type": "image", "image": next(images)}
             elif isinstance(part, TextPart):

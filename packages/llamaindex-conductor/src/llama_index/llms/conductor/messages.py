@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
 from typing import Any, Literal, get_args
 
 from llama_index.core.base.llms.types import (
@@ -184,7 +183,8 @@ def chat_message(message: Message) -> ChatMessage:
     """Converts a message of the core; the text of a failed tool says so, as LlamaIndex has no field for it."""
     message = message.with_error_as_text()
     kwargs = {} if message.tool_call_id is None else {"tool_call_id": message.tool_call_id}
-    blocks = [*_blocks(message), *(_call_block(call) for call in message.tool_calls)]
+    parts = message.with_joined_texts().content  # LlamaIndex joins any by line breaks, also a reply's
+    blocks = [*(_block(part) for part in parts), *(_call_block(call) for call in message.tool_calls)]
     return ChatMessage(role=MessageRole(message.role), blocks=blocks, additional_kwargs=kwargs)
 
 
@@ -212,17 +212,10 @@ def keep_first_call(message: ChatMessage) -> ChatMessage:
     return message.model_copy(update={"blocks": blocks, "additional_kwargs": kwargs})
 
 
-def _blocks(message: Message) -> Iterator[ContentBlock]:
-    """Converts the parts in order; adjacent texts become one block, as LlamaIndex joins several by line breaks."""
-    for is_text, parts in groupby(message.content, key=lambda part: isinstance(part, TextPart)):
-        if not is_text:
-            yield from (_block(part) for part in parts if not isinstance(part, TextPart))
-        elif text := "".join(part.text for part in parts if isinstance(part, TextPart)):
-            yield TextBlock(text=text)
-
-
-def _block(part: ReasoningPart | ImagePart | FilePart) -> ContentBlock:
+def _block(part: ContentPart) -> ContentBlock:
     match part:
+        case TextPart():
+            return TextBlock(text=part.text)
         case ReasoningPart():
             information = {} if part.signature is None else {"signature": part.signature}
             return ThinkingBlock(content=part.text, additional_information=information)
