@@ -10,6 +10,7 @@ from rl_conductor_training.statistics import (
     Difference,
     bootstrap_ratio,
     estimate,
+    fewest_groups,
     holm,
     mean_difference,
     paired_difference,
@@ -66,6 +67,17 @@ def test_a_single_disagreeing_repetition_is_not_significant() -> None:
 def test_sign_flips_are_enumerated_or_sampled_conservatively() -> None:
     assert sign_flip_test(np.full(13, 0.5)) == pytest.approx(2 / 2**13)
     assert 2 / 2**14 < sign_flip_test(np.full(14, 0.5)) < 0.001
+
+
+@pytest.mark.parametrize("tests", [1, 3, 6, 10])
+def test_with_fewer_groups_no_test_can_be_significant(tests: int) -> None:
+    def best(groups: int) -> Difference:
+        scores = np.repeat([1.0], groups * 2).tolist()
+        names = [str(number // 2) for number in range(groups * 2)]
+        return holm([mean_difference(scores, [0.0] * len(scores), names), *[gap(1)] * (tests - 1)])[0]
+
+    assert best(fewest_groups(tests)).significant
+    assert not best(fewest_groups(tests) - 1).significant
 
 
 def test_thousands_of_questions_need_little_memory() -> None:

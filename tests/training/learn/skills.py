@@ -62,7 +62,7 @@ def build_task(kinds: str = "direction chain", count: int = 10) -> Task:
     """
     samples: list[Sample] = []
     for number in range(count):
-        place, city = PLACES[number % len(PLACES)], CITIES[number]
+        place, city = PLACES[number % len(PLACES)], CITIES[number % len(CITIES)]
         if "direction" in kinds:
             question = f"After tour {number}, where do we go if we walk towards the {place}?"
             samples.append(_sample(f"direction-{number}", question, place))

@@ -39,6 +39,7 @@ from rl_conductor_training.learn.learn_run import LearnRun
 from rl_conductor_training.learn.search.stages import PILOT
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question
+from rl_conductor_training.tasks.scorers.text import exact
 from training.learn import skills
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
 
@@ -102,7 +103,7 @@ async def test_examples_are_the_right_plans_of_the_nearest_questions(tmp_path: P
 
 
 async def test_nothing_to_learn_is_said_and_the_heldout_questions_stay_closed(tmp_path: Path) -> None:
-    record = await learn(build_task("direction"), build_pool(), planner=build_planner(), out=tmp_path)
+    record = await learn(build_task("direction", 40), build_pool(), planner=build_planner(), out=tmp_path)
     assert not record.gate.is_open
     assert record.gate.reason.startswith("there is nothing to learn")
     assert (record.proof, record.recommended) == (None, "best single")
@@ -115,12 +116,52 @@ async def test_a_chain_that_answers_everything_is_the_fixed_workflow(tmp_path: P
     record = await learn(build_task("chain"), build_pool(), planner=build_planner(), out=tmp_path)
     assert record.gate.best_fixed.startswith("atlas → speller")
     assert not record.gate.is_open
-    assert record.gate.reason.startswith("one workflow for all questions is enough")
+    assert record.gate.reason.startswith("a gain from choosing a workflow for each question is not shown with 7 groups")
     assert record.recommended == "best fixed"
     assert record.proof is not None
     rights = {system.name: system.right.value for system in record.proof.systems}
     assert (rights["best single"], rights["best fixed"]) == (0, 1)
     assert "examples" not in rights
+
+
+def build_wordings() -> Task:
+    """Builds a task of 36 questions in 12 groups: 8 of them need the pointer, and 4 the atlas."""
+    openings = ("Where are we", "Who is there", "What happens", "How is it")
+    wordings = [
+        *(("direction", f"{opening} if we walk towards the {{}}?") for opening in openings),
+        *(("direction", f"{opening} as soon as we walk towards the {{}}?") for opening in openings),
+        *(("city", f"{opening} in the city of {{}}?") for opening in openings),
+    ]
+    samples = [
+        Sample(
+            id=f"{group}-{place}",
+            question=wording.format(place),
+            answer=place if kind == "direction" else f"pop{skills.CITIES.index(place)}",
+            details={"group": str(group)},
+        )
+        for group, (kind, wording) in enumerate(wordings)
+        for place in (skills.PLACES if kind == "direction" else skills.CITIES)[:3]
+    ]
+    return Task("wordings", tuple(samples), exact)
+
+
+async def test_the_selector_is_evaluated_where_few_groups_leave_a_wide_interval(tmp_path: Path) -> None:
+    record = await learn(build_wordings(), build_pool(), planner=build_planner(), out=tmp_path)
+    room = record.gate.oracle_over_fixed
+    assert not record.gate.is_open
+    assert room.low < 0 < 0.3 < room.value
+    assert f"is not shown with {room.groups} groups of questions" in record.gate.reason
+    assert record.gate.reason.endswith("give more kinds of questions, or your own `group`")
+    assert summaries(record)["linear"] == 1
+    assert summaries(record)["best single"] < 0.8
+    assert record.recommended == "linear"
+    assert record.proof is not None
+    assert record.proof.size in record.proof.reason
+    assert re.fullmatch(r"n = \d+ in 4 groups", record.proof.size)
+    assert (
+        "4 groups of held-out questions can't show a gain or a loss, however large it is: 6 comparisons need at least "
+        "8 held-out groups"
+    ) in record.notes
 
 
 async def test_all_learners_are_compared_without_room_if_none_is_required(tmp_path: Path) -> None:

@@ -287,14 +287,31 @@ def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None
     assert not few.is_open
     assert few.reason.startswith("nothing can be concluded from 4 questions in 4 groups")
     cut = measure_room(table({A: [1, 0] * 10, B: [1, 0] * 10}), [A, B], [], groups, is_whole=False)
-    assert cut.reason.startswith("no room above the best fixed workflow was found on the 20 questions")
+    assert cut.reason.startswith("room above the best fixed workflow is not shown on the questions that the caps")
     nothing = measure_room(table({A: [0] * 20}), [A], [], groups)
     assert nothing.reason == "there is nothing to learn: no workflow answered any question"
-    everything = measure_room(table({A: [1] * 20, B: [1] * 20}), [A, B], [], groups)
-    assert everything.reason == (
-        "there is nothing to learn: choosing among the workflows for each question adds 0% (95 % interval -13% to 13%) "
-        "to the 100% of the best fixed one"
+
+
+def test_nothing_to_learn_is_said_only_where_the_interval_ends_near_zero() -> None:
+    many = measure_room(table({A: [1] * 60, B: [1] * 60}), [A, B], [], [str(number) for number in range(60)])
+    assert many.reason == (
+        "there is nothing to learn: choosing among the workflows for each question adds 0% (95 % interval -4% to 4%, "
+        "n = 60) to the 100% of the best fixed one"
     )
+    few = measure_room(table({A: [1] * 20, B: [1] * 20}), [A, B], [], [str(number // 2) for number in range(20)])
+    assert few.reason == (
+        "a gain from choosing a workflow for each question is not shown with 10 groups of questions: it is at most 0% "
+        "on these (95 % interval -15% to 15%, n = 20 in 10 groups); give more kinds of questions, or your own `group`"
+    )
+    assert not many.is_promising
+    assert not few.is_promising
+
+
+def test_a_gain_that_few_groups_can_not_show_is_worth_the_held_out_questions() -> None:
+    groups = [str(number // 9) for number in range(63)]
+    gate = measure_room(table({A: [1.0] * 36 + [0.0] * 27, B: [0.0] * 36 + [1.0] * 27}), [A, B], [], groups)
+    assert gate.oracle_over_fixed.low < 0
+    assert (gate.is_open, gate.is_promising) == (False, True)
 
 
 def test_the_intervals_of_the_gate_are_those_of_the_benchmark() -> None:

@@ -8,12 +8,14 @@ arXiv 2411.00640, section 2.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest, norm, permutation_test, t
 
 from rl_conductor._internal.confidence import CONFIDENCE_LEVEL
+from rl_conductor._internal.formatting import counted
 from rl_conductor.types import Value
 
 RESAMPLES = 10_000
@@ -48,6 +50,11 @@ class Estimate(Value):
     def formatted_with_interval(self) -> str:
         """The mean, its standard error if there is one, and its interval."""
         return f"{self.formatted} ({self.low:.2f} to {self.high:.2f})"
+
+    @property
+    def size(self) -> str:
+        """The number of questions, and of their groups where it is another one."""
+        return f"n = {self.n}" if self.n == self.groups else f"n = {self.n} in {counted(self.groups, 'group')}"
 
 
 def estimate(question_means: Sequence[float], groups: Groups | None = None, *, lower: float = 0) -> Estimate:
@@ -204,6 +211,15 @@ def holm(differences: Sequence[Difference]) -> list[Difference]:
     return [
         difference.model_copy(update={"p": p}) for difference, p in zip(differences, p_values.tolist(), strict=True)
     ]
+
+
+def fewest_groups(tests: int) -> int:
+    """Returns the fewest groups with which one of so many paired tests can be significant, corrected with `holm`.
+
+    The smallest p-value is that of groups which all differ in the same direction: of their sign patterns, two are as
+    extreme.
+    """
+    return 2 + int(log2(tests / (1 - CONFIDENCE_LEVEL)))
 
 
 def resample_sums(rows: Floats) -> Floats:

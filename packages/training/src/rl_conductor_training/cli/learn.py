@@ -306,7 +306,7 @@ def print_record(record: LearnRecord | FeedbackLearnRecord, out: Path) -> None:
         if record.validation:
             stdout.print(Text(f"Validation questions (n = {record.validation[0].n})", style="bold"))
             stdout.print(_table(report.validation_table(record)))
-        stdout.print(Text(f"Held-out questions (n = {record.proof.questions}, seed {record.seed})", style="bold"))
+        stdout.print(Text(f"Held-out questions ({record.proof.size}, seed {record.seed})", style="bold"))
         stdout.print(_table(report.system_table(record.proof)))
         stdout.print(_table(report.comparison_table(record.proof)))
         stdout.print(Text(f"{record.proof.reason}."))

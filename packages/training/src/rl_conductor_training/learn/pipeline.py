@@ -99,7 +99,7 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
     validation, learners = await validate_learners(run, lessons, plan) if has_room else ([], baselines(run))
     for learner in learners:
         learner.fit(lessons)
-    proof = await prove(run, learners, lessons, plan) if has_room or gate.fixed_is_better else None
+    proof = await prove(run, learners, lessons, plan) if has_room or gate.is_promising else None
     record = _build_record(run, search, plan, exploration, gate=gate, validation=validation, proof=proof)
     run.workspace.write(record, learners, run.data)
     return record

@@ -90,6 +90,11 @@ class Proof(Value):
     recommended: str
     reason: str
 
+    @property
+    def size(self) -> str:
+        """The number of questions, and of their groups where it is another one."""
+        return self.systems[0].right.size
+
 
 class LearnRecord(Value):
     """The record of a learning run."""
@@ -114,7 +119,7 @@ class LearnRecord(Value):
     validation: tuple[ValidationResult, ...] = ()
     """The learners on the validation questions."""
     proof: Proof | None
-    """`None` if there was nothing to learn, so that the held-out questions stay unopened."""
+    """`None` if nothing seemed to answer more, so that the held-out questions stay unopened."""
     recommended: str
     """The system in the folder."""
     notes: tuple[str, ...] = ()

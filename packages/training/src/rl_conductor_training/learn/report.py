@@ -86,7 +86,7 @@ def gate_table(record: LearnRecord) -> Table:
     """Builds the table of the room for learning."""
     gate = record.gate
     return Table(
-        ("training and validation questions", "right ± se (95 %)"),
+        (f"training and validation questions ({gate.single.size})", "right ± se (95 %)"),
         (
             (f"best single worker: {gate.best_single}", gate.single.formatted_with_interval),
             (f"best fixed workflow: {gate.best_fixed}", gate.fixed.formatted_with_interval),

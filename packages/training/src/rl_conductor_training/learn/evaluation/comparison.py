@@ -111,7 +111,7 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     merit = "uses the fewest tokens of the systems" if choice.unpriced_calls else "is the cheapest system"
     reason = (
         f"{choice.name} {merit} within {TOLERANCE:.0%} of the best one that can be used "
-        f"({choice.right.value:.0%} right, n = {choice.right.n}); {claim}"
+        f"({choice.right.value:.0%} right, {choice.right.size}); {claim}"
     )
     if unpriced:
         reason += f"; what {' and '.join(unpriced)} {'costs' if len(unpriced) == 1 else 'cost'} is not known"

@@ -13,7 +13,9 @@ from rl_conductor_training.statistics import Estimate, estimate
 MIN_GROUPS = 6
 """Minimum number of groups of questions from which something is concluded."""
 MIN_GAIN = 0.05
-"""Minimum share of further right answers of a fixed workflow for which it is proved on held-out questions."""
+"""Minimum share of further right answers for which systems are compared on held-out questions."""
+NEGLIGIBLE = 0.1
+"""Share of further right answers below which the interval of the room has to end before nothing is to be learned."""
 
 
 class Gate(Value):
@@ -31,18 +33,19 @@ class Gate(Value):
     oracle_over_fixed: Estimate
     """The room: what could be gained at most by choosing a workflow for each question."""
     is_open: bool
-    """Whether choosing a workflow for each question can answer more than the best fixed workflow."""
+    """Whether it is shown that choosing a workflow for each question can answer more than the best fixed workflow."""
     reason: str
     """Why the gate is open or closed."""
 
     @property
-    def fixed_is_better(self) -> bool:
-        """Whether the best fixed workflow seems to answer more than the best single worker.
+    def is_promising(self) -> bool:
+        """Whether the best fixed workflow, or a choice for each question, seems to answer more.
 
-        It was selected on the same questions, so only the held-out questions can show it; they are worth opening also
-        where a few groups of questions leave a wide interval.
+        Only the held-out questions can show it; they are worth opening also where a few groups of questions leave a
+        wide interval.
         """
-        return self.fixed_over_single.value >= MIN_GAIN and self.fixed_over_single.groups >= MIN_GROUPS
+        gain = max(self.fixed_over_single.value, self.oracle_over_fixed.value)
+        return gain >= MIN_GAIN and self.oracle_over_fixed.groups >= MIN_GROUPS
 
 
 def best_workflow(table: ScoreTable, workflows: Sequence[Workflow]) -> Workflow:
@@ -95,10 +98,11 @@ def _gain(ours: Sequence[float], theirs: Sequence[float], groups: Sequence[str])
 
 
 def _reason(room: Estimate, gain: Estimate, oracle: Estimate, *, is_open: bool, is_whole: bool) -> str:
+    interval = f"95 % interval {room.low:.0%} to {room.high:.0%}, {room.size}"
     if is_open:
         return (
             f"choosing a workflow for each question could answer up to {room.value:.0%} more questions than the best "
-            f"fixed workflow (95 % interval {room.low:.0%} to {room.high:.0%})"
+            f"fixed workflow ({interval})"
         )
     if room.groups < MIN_GROUPS:
         return (
@@ -107,17 +111,18 @@ def _reason(room: Estimate, gain: Estimate, oracle: Estimate, *, is_open: bool, 
         )
     if not is_whole:
         return (
-            f"no room above the best fixed workflow was found on the {room.n} questions that the caps allowed (95 % "
-            f"interval {room.low:.0%} to {room.high:.0%}): raise the caps and run the same command again"
+            "room above the best fixed workflow is not shown on the questions that the caps allowed "
+            f"({room.value:.0%}, {interval}): raise the caps and run the same command again"
         )
     if oracle.value == 0:
         return "there is nothing to learn: no workflow answered any question"
-    if gain.value >= MIN_GAIN:
+    if room.high >= NEGLIGIBLE:
         return (
-            f"one workflow for all questions is enough: choosing among workflows for each question adds "
-            f"{room.value:.0%} (95 % interval {room.low:.0%} to {room.high:.0%})"
+            f"a gain from choosing a workflow for each question is not shown with {room.groups} groups of questions: "
+            f"it is at most {room.value:.0%} on these ({interval}); give more kinds of questions, or your own `group`"
         )
+    finding = "one workflow for all questions is enough" if gain.value >= MIN_GAIN else "there is nothing to learn"
     return (
-        f"there is nothing to learn: choosing among the workflows for each question adds {room.value:.0%} (95 % "
-        f"interval {room.low:.0%} to {room.high:.0%}) to the {oracle.value - room.value:.0%} of the best fixed one"
+        f"{finding}: choosing among the workflows for each question adds {room.value:.0%} ({interval}) to the "
+        f"{oracle.value - room.value:.0%} of the best fixed one"
     )

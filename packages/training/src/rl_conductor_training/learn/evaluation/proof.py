@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Request
 from rl_conductor.workflow.workflow import Workflow
@@ -26,6 +27,7 @@ from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import describe
 from rl_conductor_training.learn.search.explore import score_table
 from rl_conductor_training.learn.search.plan import SearchPlan
+from rl_conductor_training.statistics import fewest_groups
 from rl_conductor_training.tasks import Sample
 
 
@@ -58,6 +60,7 @@ async def prove(run: LearnRun, learners: Sequence[Learner], lessons: Lessons, pl
     run.notes.extend(_describe_unplanned(systems, ids))
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
     comparisons = tuple(compare(systems, ids, groups))
+    run.notes.extend(_describe_power(len(comparisons), len(set(groups))))
     recommended, reason = recommend(summaries, comparisons)
     return Proof(
         opening=run.data.heldout.record_opening(),
@@ -116,6 +119,15 @@ def _describe_unplanned(systems: Iterable[SystemRows], samples: Sequence[str]) -
         if errors := find_unplanned(system.rows[sample].outcomes for sample in samples):
             share = f"{len(errors)} of {len(samples)} held-out questions"
             yield f"{system.name}: the planner failed on {share}, so the fallback plan was run: {errors[0]}"
+
+
+def _describe_power(comparisons: int, groups: int) -> Iterator[str]:
+    """Yields a remark if no difference could be significant, however large it is."""
+    if comparisons and groups < (needed := fewest_groups(comparisons)):
+        yield (
+            f"{counted(groups, 'group')} of held-out questions can't show a gain or a loss, however large it is: "
+            f"{counted(comparisons, 'comparison')} need at least {needed} held-out groups"
+        )
 
 
 def _select(selector: WorkflowSelector, sample: Sample) -> Workflow:
