@@ -60,6 +60,7 @@ def test_the_command_prints_the_proof_and_its_folder_answers(folder: Path) -> No
     assert "Held-out questions (n = 6, seed 0)" in output
     for system in ("best single", "best fixed", "linear *", "prompted planner", "examples", "oracle"):
         assert f"\n{system} " in output
+    assert re.search(r"\nsingle worker +right ± se \(95 %\) +\$ per question +time *\natlas +0\.\d\d ", output)
     assert f"Recommended, and saved in {folder / 'learned'}: linear" in output
 
     question = "Spell backwards the population of the city of Rome."

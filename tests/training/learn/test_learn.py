@@ -30,9 +30,10 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
-from rl_conductor.types import FREE, Price, Request
+from rl_conductor.types import FREE, Price, Request, prompt_in
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, pipeline, report
 from rl_conductor_training.learn import learn as run_learn
+from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.evaluation.validation import validate_learners
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learn_run import LearnRun
@@ -110,6 +111,38 @@ async def test_nothing_to_learn_is_said_and_the_heldout_questions_stay_closed(tm
     assert not (tmp_path / "heldout.json").exists()
     trace = await Conductor.load(tmp_path, pool=build_pool()).run("Where, if we walk towards the west?")
     assert trace.text == "west"
+
+
+async def test_a_worker_that_is_right_nearly_as_often_and_costs_less_is_recommended(tmp_path: Path) -> None:
+    task = build_task("direction", 100)
+    missed = task.samples[0].question
+
+    def fast(request: Request) -> str:
+        return "?" if missed in prompt_in(request.messages) else skills.pointer(request)
+
+    prices = {"strong": Price(input=5, output=20), "fast": Price(input="0.1", output="0.4")}
+    workers = {
+        "strong": ScriptedModel(skills.pointer, name="strong", price=prices["strong"]),
+        "fast": ScriptedModel(fast, name="fast", price=prices["fast"]),
+    }
+    seed = next(seed for seed in range(9) if missed not in heldout_questions(task, seed, tmp_path))
+    settings = LearnSettings(max_steps=1, seed=seed)
+    record = await run_learn(task, workers, planner=build_planner(), out=tmp_path / "out", settings=settings)
+    assert (record.gate.best_single, record.gate.cheapest_single) == ("strong", "fast")
+    assert record.recommended == "cheapest single"
+    assert read_conductor_file(tmp_path / "out").method == "cheapest single"
+    trace = await Conductor.load(tmp_path / "out", pool=workers).run("Where, if we walk towards the west?")
+    assert [result.step.worker for result in trace.results] == ["fast"]
+    strong, cheap = record.workers
+    assert (strong.name, strong.right.value, cheap.name) == ("strong", 1, "fast")
+    assert 0.98 < cheap.right.value < 1
+    assert cheap.usd < strong.usd / 40
+    assert "Single workers" in (tmp_path / "out" / "report.html").read_text()
+
+
+def heldout_questions(task: Task, seed: int, folder: Path) -> set[str]:
+    data = split_task(task, seed=seed, opening_file=folder / "heldout.json")
+    return {sample.question for sample in data.heldout.task.samples}
 
 
 async def test_a_chain_that_answers_everything_is_the_fixed_workflow(tmp_path: Path) -> None:

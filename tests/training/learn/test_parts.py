@@ -314,6 +314,30 @@ def test_a_gain_that_few_groups_can_not_show_is_worth_the_held_out_questions() -
     assert (gate.is_open, gate.is_promising) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("right", "usd", "cheapest"),
+    [(69, "0.1", "b"), (68, "0.1", None), (69, "2", None), (70, "0.1", None)],
+)
+def test_a_cheaper_worker_that_answers_nearly_as_many_is_worth_the_held_out_questions(
+    right: int, usd: str, cheapest: str | None
+) -> None:
+    scores = table({A: [1.0] * 70, B: [1.0] * right + [0.0] * (70 - right)})
+    prices = {A: Decimal(1), B: Decimal(usd)}
+    rows = [row.model_copy(update={"usd": prices[workflow]}) for (workflow, _), row in scores.rows.items()]
+    gate = measure_room(ScoreTable(rows, scores.samples), [A, B], [], [str(number) for number in range(70)])
+    assert (gate.cheapest_single, gate.is_promising) == (cheapest, cheapest is not None)
+
+
+def test_a_cheaper_worker_is_not_looked_for_where_prices_are_unknown() -> None:
+    scores = table({A: [1.0] * 70, B: [1.0] * 69 + [0.0]})
+    rows = [
+        row.model_copy(update={"unpriced_calls": 1, "tokens": 9 if workflow == A else 1})
+        for (workflow, _), row in scores.rows.items()
+    ]
+    gate = measure_room(ScoreTable(rows, scores.samples), [A, B], [], [str(number) for number in range(70)])
+    assert gate.cheapest_single is None
+
+
 def test_the_intervals_of_the_gate_are_those_of_the_benchmark() -> None:
     groups = [str(number // 2) for number in range(20)]
     scores = {A: [1.0, 0.0] * 10, B: [0.0, 1.0] * 10}
@@ -358,6 +382,13 @@ def test_the_cheapest_system_that_is_not_worse_is_recommended() -> None:
     assert name == "linear"
     assert "no gain over best single is shown" in reason
     assert "a gain over best single is shown" in recommend(systems, [gain("linear", "best single")])[1]
+
+
+def test_a_cheaper_worker_is_recommended_with_both_costs() -> None:
+    systems = [summary("best single", 1.0, "0.02"), summary("cheapest single", 0.99, "0.0004")]
+    name, reason = recommend(systems, [])
+    assert name == "cheapest single"
+    assert reason.endswith("it costs $0.00040 per question, and best single $0.0200")
 
 
 def test_of_systems_with_the_same_cost_the_simplest_is_recommended() -> None:

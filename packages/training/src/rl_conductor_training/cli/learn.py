@@ -302,6 +302,7 @@ def print_record(record: LearnRecord | FeedbackLearnRecord, out: Path) -> None:
     stdout = console.stdout()
     stdout.print(_table(report.gate_table(record)))
     stdout.print(Text(f"{record.gate.reason}.\n"))
+    stdout.print(_table(report.worker_table(record)))
     if record.proof is not None:
         if record.validation:
             stdout.print(Text(f"Validation questions (n = {record.validation[0].n})", style="bold"))

@@ -13,14 +13,15 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import estimate_cost
+from rl_conductor_training.learn.evaluation.comparison import summarize_workers
 from rl_conductor_training.learn.evaluation.gate import Gate, measure_room
 from rl_conductor_training.learn.evaluation.proof import prove
 from rl_conductor_training.learn.evaluation.validation import baselines, validate_learners, validate_workflows
 from rl_conductor_training.learn.learn_run import LearnRun, OnProgress
-from rl_conductor_training.learn.learners.fixed import BestWorker
+from rl_conductor_training.learn.learners.fixed import BestWorker, CheapestWorker
 from rl_conductor_training.learn.production.rows import add_production_rows
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
-from rl_conductor_training.learn.record import LearnRecord, Proof, ValidationResult
+from rl_conductor_training.learn.record import LearnRecord, Proof, SystemSummary, ValidationResult
 from rl_conductor_training.learn.search.candidates import describe
 from rl_conductor_training.learn.search.explore import Exploration
 from rl_conductor_training.learn.search.plan import SearchPlan, describe_need
@@ -97,10 +98,15 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
     gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=is_whole)
     has_room = gate.is_open or not run.settings.requires_room
     validation, learners = await validate_learners(run, lessons, plan) if has_room else ([], baselines(run))
+    if gate.cheapest_single is not None:
+        learners.append(CheapestWorker())
     for learner in learners:
         learner.fit(lessons)
     proof = await prove(run, learners, lessons, plan) if has_room or gate.is_promising else None
-    record = _build_record(run, search, plan, exploration, gate=gate, validation=validation, proof=proof)
+    workers = summarize_workers(lessons.table, lessons.singles, groups)
+    record = _build_record(
+        run, search, plan, exploration, gate=gate, workers=workers, validation=validation, proof=proof
+    )
     run.workspace.write(record, learners, run.data)
     return record
 
@@ -112,6 +118,7 @@ def _build_record(
     exploration: Exploration,
     *,
     gate: Gate,
+    workers: Sequence[SystemSummary],
     validation: Sequence[ValidationResult],
     proof: Proof | None,
 ) -> LearnRecord:
@@ -132,6 +139,7 @@ def _build_record(
         proposals=search.proposals,
         portfolio=tuple(map(describe, exploration.portfolio)),
         gate=gate,
+        workers=tuple(workers),
         validation=tuple(validation),
         proof=proof,
         recommended=proof.recommended if proof else BestWorker.name,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rl_conductor.types import Dollars, Value
+from rl_conductor._internal.formatting import cost
+from rl_conductor.types import Dollars, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.evaluation.gate import Gate
@@ -13,7 +14,7 @@ from rl_conductor_training.statistics import Difference, Estimate
 
 
 class SystemSummary(Value):
-    """The results of one system on the held-out questions."""
+    """The results of one system on the held-out questions, or of a worker on those of training and validation."""
 
     name: str
     description: str
@@ -30,6 +31,11 @@ class SystemSummary(Value):
     """Whether a planner is called for each question."""
     sees_answers: bool = False
     """Whether the system knows which answers are right, so that nobody can use it."""
+
+    @property
+    def cost(self) -> str:
+        """The dollars per question; `≥` when some calls have no known price, `?` when none has."""
+        return cost(Usage(cost=self.usd, unpriced_calls=self.unpriced_calls))
 
 
 class SystemComparison(Value):
@@ -116,6 +122,8 @@ class LearnRecord(Value):
     portfolio: tuple[str, ...]
     """The workflows that the learners chose from."""
     gate: Gate
+    workers: tuple[SystemSummary, ...] = ()
+    """The single workers on the training and validation questions."""
     validation: tuple[ValidationResult, ...] = ()
     """The learners on the validation questions."""
     proof: Proof | None

@@ -9,7 +9,7 @@ from rl_conductor._internal.formatting import cost, cost_in_words, seconds
 from rl_conductor._internal.io import write_text
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary, SystemSummary, ValidationResult
+from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary, ValidationResult
 from rl_conductor_training.reporting import Table, render
 
 METHOD = (
@@ -30,8 +30,17 @@ FEEDBACK_METHOD = (
 )
 
 
-def _cost(summary: SystemSummary | ValidationResult | ShapeSummary) -> str:
+def _cost(summary: ValidationResult | ShapeSummary) -> str:
     return cost(Usage(cost=summary.usd, unpriced_calls=summary.unpriced_calls))
+
+
+def worker_table(record: LearnRecord) -> Table:
+    """Builds the table of single workers on the training and validation questions."""
+    rows = tuple(
+        (worker.name, worker.right.formatted_with_interval, worker.cost, seconds(worker.seconds))
+        for worker in record.workers
+    )
+    return Table(("single worker", "right ± se (95 %)", "$ per question", "time"), rows)
 
 
 def system_table(proof: Proof) -> Table:
@@ -41,7 +50,7 @@ def system_table(proof: Proof) -> Table:
             f"{system.name} *" if system.name == proof.recommended else system.name,
             system.description,
             system.right.formatted_with_interval,
-            _cost(system),
+            system.cost,
             f"{system.tokens:,.0f}",
             seconds(system.seconds),
         )
@@ -164,6 +173,7 @@ def write_report(record: LearnRecord, path: Path) -> None:
         record=record,
         run=run_table(record),
         gate=gate_table(record),
+        workers=worker_table(record),
         systems=None if proof is None else system_table(proof),
         validation=validation_table(record) if record.validation else None,
         failures=failure_table(record) if record.failures else None,

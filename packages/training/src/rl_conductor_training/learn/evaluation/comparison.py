@@ -6,15 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from rl_conductor_training.learn.experience import ExperienceRow, cost_order
+from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.learn.evaluation.gate import TOLERANCE
+from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable, cost_order
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
+from rl_conductor_training.learn.search.candidates import describe
 from rl_conductor_training.statistics import estimate, holm, mean_difference
 
-SINGLE, FIXED, LINEAR, PROMPTED, ORACLE = "best single", "best fixed", "linear", "prompted planner", "oracle"
-BASELINES = (SINGLE, FIXED, LINEAR)
-"""Systems that are always proved, because they need no planner."""
-TOLERANCE = 0.02
-"""Share of the questions by which a cheaper system may be behind the best one."""
+SINGLE, CHEAPEST, FIXED, LINEAR = "best single", "cheapest single", "best fixed", "linear"
+PROMPTED, ORACLE = "prompted planner", "oracle"
+BASELINES = (SINGLE, CHEAPEST, FIXED, LINEAR)
+"""Systems that are always proved, because they need no planner, from simple to complex."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,16 @@ def summarize_system(system: SystemRows, samples: Sequence[str], groups: Sequenc
         planner_calls=system.planner_calls,
         sees_answers=system.sees_answers,
     )
+
+
+def summarize_workers(table: ScoreTable, singles: Sequence[Workflow], groups: Sequence[str]) -> list[SystemSummary]:
+    """Computes the means of each single worker over the questions of the table, on which all of them ran."""
+    samples = [sample.id for sample in table.samples]
+    rows = {single: {sample: table.rows[single, sample] for sample in samples} for single in singles}
+    return [
+        summarize_system(SystemRows(describe(single), "single worker", rows[single]), samples, groups)
+        for single in singles
+    ]
 
 
 def compare(systems: Sequence[SystemRows], samples: Sequence[str], groups: Sequence[str]) -> list[SystemComparison]:
@@ -107,6 +119,9 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     claim = f"a gain over {SINGLE} is shown" if is_shown else f"no gain over {SINGLE} is shown"
     if choice.name == SINGLE:
         claim = "no other system answers more"
+    if choice.name == CHEAPEST:
+        best_single = next(system for system in systems if system.name == SINGLE)
+        claim = f"it costs {choice.cost} per question, and {SINGLE} {best_single.cost}"
     unpriced = [system.name for system in good if system.unpriced_calls]
     merit = "uses the fewest tokens of the systems" if choice.unpriced_calls else "is the cheapest system"
     reason = (

@@ -12,6 +12,8 @@ from rl_conductor_training.statistics import Estimate, estimate
 
 MIN_GROUPS = 6
 """Minimum number of groups of questions from which something is concluded."""
+TOLERANCE = 0.02
+"""Share of the questions by which a cheaper system may be behind the best one."""
 MIN_GAIN = 0.05
 """Minimum share of further right answers for which systems are compared on held-out questions."""
 NEGLIGIBLE = 0.1
@@ -23,6 +25,8 @@ class Gate(Value):
 
     best_single: str
     best_fixed: str
+    cheapest_single: str | None = None
+    """A cheaper single worker that answers nearly as many questions as the best one."""
     single: Estimate
     """Share that the best single worker answers."""
     fixed: Estimate
@@ -39,18 +43,27 @@ class Gate(Value):
 
     @property
     def is_promising(self) -> bool:
-        """Whether the best fixed workflow, or a choice for each question, seems to answer more.
+        """Whether a fixed workflow or a choice for each question seems to answer more, or a worker to cost less.
 
         Only the held-out questions can show it; they are worth opening also where a few groups of questions leave a
         wide interval.
         """
         gain = max(self.fixed_over_single.value, self.oracle_over_fixed.value)
-        return gain >= MIN_GAIN and self.oracle_over_fixed.groups >= MIN_GROUPS
+        has_gain = gain >= MIN_GAIN or self.cheapest_single is not None
+        return has_gain and self.oracle_over_fixed.groups >= MIN_GROUPS
 
 
 def best_workflow(table: ScoreTable, workflows: Sequence[Workflow]) -> Workflow:
     """Returns the workflow with the highest mean score; of equal ones the cheapest, then the first."""
     return min(workflows, key=lambda workflow: (-table.mean(workflow), table.cost_order(workflow), len(workflow.steps)))
+
+
+def cheapest_worker(table: ScoreTable, singles: Sequence[Workflow]) -> Workflow | None:
+    """Returns the cheapest worker within `TOLERANCE` of the best one; `None` if none is known to cost fewer dollars."""
+    best = best_workflow(table, singles)
+    good = [single for single in singles if table.mean(single) >= table.mean(best) - TOLERANCE]
+    cheapest = min(good, key=table.cost_order)
+    return cheapest if table.cost_order(cheapest)[:2] < table.cost_order(best)[:2] else None
 
 
 def measure_room(
@@ -72,6 +85,7 @@ def measure_room(
     """
     single = best_workflow(table, singles)
     fixed = best_workflow(table, [*singles, *portfolio])
+    cheapest = cheapest_worker(table, singles)
     workflows = list(dict.fromkeys([*singles, *portfolio]))
     columns = [[score or 0.0 for score in table.scores(workflow)] for workflow in workflows]
     oracle = [max(scores) for scores in zip(*columns, strict=True)]
@@ -83,6 +97,7 @@ def measure_room(
     return Gate(
         best_single=describe(single),
         best_fixed=describe(fixed),
+        cheapest_single=cheapest and describe(cheapest),
         single=estimate(single_scores, groups),
         fixed=estimate(fixed_scores, groups),
         oracle=best,

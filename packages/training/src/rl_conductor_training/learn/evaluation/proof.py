@@ -41,7 +41,7 @@ async def prove(run: LearnRun, learners: Sequence[Learner], lessons: Lessons, pl
     """
     run.begin("evaluating on held-out questions", 1.0)
     runner, samples = run.runner, run.data.heldout.task.samples
-    baselines = [learner for learner in learners if learner.name in BASELINES]
+    baselines = [learner for name in BASELINES for learner in learners if learner.name == name]
     others = [learner for learner in learners if learner.name not in BASELINES]
     ordered = [*baselines, PromptedPlanner(runner.conductor), *others]
     systems = [await _run_system(runner, learner, samples) for learner in ordered]

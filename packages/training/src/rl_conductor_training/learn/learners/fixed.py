@@ -1,11 +1,11 @@
-"""`BestWorkflow` and `BestWorker`: one workflow for every question."""
+"""`BestWorkflow`, `BestWorker` and `CheapestWorker`: one workflow for every question."""
 
 from __future__ import annotations
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.workflow.workflow import Workflow
-from rl_conductor_training.learn.evaluation.gate import best_workflow
+from rl_conductor_training.learn.evaluation.gate import best_workflow, cheapest_worker
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 
 
@@ -35,3 +35,14 @@ class BestWorker(BestWorkflow):
     def fit(self, lessons: Lessons) -> None:
         """Selects the worker; of equally good ones the cheapest."""
         self.workflow = best_workflow(lessons.table, lessons.singles)
+
+
+class CheapestWorker(BestWorkflow):
+    """Selects the cheapest of the workers that answer nearly as many questions as the best one."""
+
+    name = "cheapest single"
+
+    def fit(self, lessons: Lessons) -> None:
+        """Selects the worker, or the best one if none costs less."""
+        cheapest = cheapest_worker(lessons.table, lessons.singles)
+        self.workflow = cheapest or best_workflow(lessons.table, lessons.singles)
