@@ -58,6 +58,16 @@ async def test_ctrl_c_prints_the_usage_and_how_to_resume(
     assert len(bench_run.results.path.read_text().splitlines()) == 24
 
 
+def test_replies_that_were_cut_off_are_printed_and_in_the_reports(bench: Callable[..., Bench], folder: Path) -> None:
+    bench('[systems.alone]\nkind = "alone"\n[pools.toys.workers.cutter]\nmodel = "toy:cutter"\n')
+    command = ["bench", str(folder / "bench.toml"), "--out", str(folder / "told")]
+    for output in (CliRunner().invoke(app, command).stdout, CliRunner().invoke(app, command).stdout):
+        assert "Replies that were cut off" in output
+        assert re.search(r"^cutter .*12 of 12 \(100%\)", output, re.MULTILINE)
+    for form in ("md", "html"):
+        assert "12 of 12 (100%)" in (folder / "told" / f"report.{form}").read_text()
+
+
 def test_cached_calls_are_counted(bench: Callable[..., Bench], folder: Path) -> None:
     bench(ALONE)
     outputs = [

@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import Scripted, ScriptedModel
-from rl_conductor.types import Price, Request, prompt_in
+from rl_conductor.types import Completion, Message, Price, Request, prompt_in
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 MADE: dict[str, list[ScriptedModel]] = {}
@@ -47,6 +47,11 @@ def flip(request: Request) -> str:
     return right if right == "?" or seed is None or seed % 3 else str(int(right) + 1)
 
 
+def cut(request: Request) -> Completion:
+    """The sum, cut off before its end."""
+    return Completion(message=Message.assistant(add(request)), finish_reason="length", model="toy:cutter")
+
+
 def judge(request: Request) -> str | Exception:
     """Whether both texts are the same; no reply at all where one of them is `two`."""
     texts = [text.strip() for text in re.findall(r"<reply[^>]*>(.*?)</reply", prompt_in(request.messages), re.DOTALL)]
@@ -78,6 +83,7 @@ SAYS: dict[str, Callable[[Request], Scripted]] = {
     "adder": add,
     "speller": spell,
     "flipper": flip,
+    "cutter": cut,
     "judge": judge,
     "lenient": lambda _: "yes",
     "planner": plan,

@@ -11,6 +11,7 @@ from rich.console import Console
 from typer.testing import Result
 
 from rl_conductor_training.cli.train import _print_result
+from rl_conductor_training.cut_off_replies import CutOffReplies
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
 from rl_conductor_training.train.run_dir import RunRecord, Spending
 
@@ -44,6 +45,12 @@ def test_the_result_says_which_plans_were_left_out(tmp_path: Path) -> None:
     masked = MaskedPlans.of(["step 1, a: it is down"])
     record = RunRecord(config={"grpo": {"steps": 4}}, versions={}, machine="CPU", step=2, masked=masked)
     assert f"This call: {masked.text}.\n" in printed(record, tmp_path)
+
+
+def test_the_result_says_whose_replies_were_cut_off(tmp_path: Path) -> None:
+    cut_off = (CutOffReplies(worker="a", reason="content_filter", cut_off=1, replies=2),)
+    record = RunRecord(config={"grpo": {"steps": 4}}, versions={}, machine="CPU", step=2, cut_off=cut_off)
+    assert "This call: 1 of 2 (50%) replies of a were cut off" in printed(record, tmp_path)
 
 
 @pytest.mark.skipif(find_spec("trl") is not None, reason="the extra is installed")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rl_conductor import Conductor, ModelError, ScriptedModel
 from rl_conductor.cli.main import app
 from rl_conductor.models import PROVIDERS
-from rl_conductor.types import Price, Request
+from rl_conductor.types import Completion, Message, Price, Request
 from rl_conductor_training.tasks import load_task
 from training.learn import skills
 
@@ -77,6 +77,16 @@ def test_workers_with_failed_calls_are_printed(folder: Path, monkeypatch: pytest
     monkeypatch.setattr(skills, "speller", fail)
     table = r"Calls that failed\nworker +most frequent reason +failed calls *\nspeller +down +4 of 4 *\n"
     assert re.search(table, run(folder))
+
+
+def test_workers_with_replies_that_were_cut_off_are_printed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skills, "speller", cut_off)
+    title = "Replies that were cut off, which usually count as wrong"
+    assert re.search(rf"{title}\nworker .*\nspeller +max_tokens was reached: raise it .* \(100%\) *\n", run(folder))
+
+
+def cut_off(_request: Request) -> Completion:
+    return Completion(message=Message.assistant("?"), finish_reason="length", model="speller")
 
 
 def fail(_request: Request) -> str:

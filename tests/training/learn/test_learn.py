@@ -30,7 +30,8 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
-from rl_conductor.types import FREE, Price, Request, prompt_in
+from rl_conductor.types import FREE, Completion, Message, Price, Request, prompt_in
+from rl_conductor_training.cut_off_replies import cut_off_table
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, pipeline, report
 from rl_conductor_training.learn import learn as run_learn
 from rl_conductor_training.learn.data import split_task
@@ -430,10 +431,34 @@ async def test_a_planner_whose_calls_fail_is_reported_as_one(tmp_path: Path) -> 
     assert f"{note}: no such model" in record.notes
 
 
+async def test_a_worker_whose_replies_are_cut_off_is_reported_with_their_share(tmp_path: Path) -> None:
+    def cut_off(request: Request) -> Completion | str:
+        text = skills.atlas(request)
+        if text == "?":
+            return text
+        return Completion(message=Message.assistant(text[:1]), finish_reason="length", model="atlas")
+
+    workers = {**{name: worker.model for name, worker in build_pool().items()}, "atlas": ScriptedModel(cut_off)}
+    record = await learn(build_task(), workers, planner=build_planner(), out=tmp_path)
+    (row,) = record.cut_off
+    assert (row.worker, row.reason) == ("atlas", "length")
+    assert 0 < row.cut_off < row.replies
+    ((worker, remedy, share),) = cut_off_table(record.cut_off).rows
+    assert (worker, remedy) == ("atlas", "max_tokens was reached: raise it for this model")
+    assert share.startswith(f"{row.cut_off} of {row.replies} (")
+    assert remedy in (tmp_path / "report.html").read_text()
+    assert not record.failures
+
+    resumed = await learn(build_task(), workers, planner=build_planner(), out=tmp_path)
+    assert resumed.cut_off == record.cut_off
+
+
 async def test_a_report_without_failed_calls_does_not_mention_them(tmp_path: Path) -> None:
     record = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
     assert not record.failures
-    assert "Calls that failed" not in (tmp_path / "report.html").read_text()
+    html = (tmp_path / "report.html").read_text()
+    assert "Calls that failed" not in html
+    assert "Replies that were cut off" not in html
 
 
 async def test_a_cap_in_dollars_needs_prices(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_conductor_training.cut_off_replies import CutOffReplies
 from rl_conductor_training.train.report import draw_plots, moving_average, write_report
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
 from rl_conductor_training.train.run_dir import RunDir, RunRecord, Spending, ValidationScore
@@ -30,6 +31,14 @@ def test_the_report_shows_how_many_plans_were_left_out_and_why(tmp_path: Path) -
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "3 plans left out, because a call to a worker or a judge failed (3 × step 1, a: it is down)" in html
     assert "Plans left out" in html
+
+
+def test_the_report_shows_whose_replies_were_cut_off(tmp_path: Path) -> None:
+    cut_off = CutOffReplies(worker="reader", reason="length", cut_off=3, replies=12)
+    write_report(record(cut_off=(cut_off,)), STEPS, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Replies that were cut off" in html
+    assert "<td>reader</td><td>max_tokens was reached: raise it for this model</td><td>3 of 12 (25%)</td>" in html
 
 
 def test_plots_without_data_are_left_out() -> None:

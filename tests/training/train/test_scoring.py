@@ -77,6 +77,7 @@ async def test_a_worker_that_spends_its_cap_on_reasoning_is_wrong_and_not_masked
         scored = await SCORER.score_plan(instance, plan(0))
         assert (scored.valid, scored.masked, scored.score, scored.round) == (True, False, 0.0, None)
         assert "ran out of output tokens" in scored.explanation
+        assert scored.finishes["a"].keys() == {"length"}
 
 
 async def test_a_vendors_failure_beside_it_still_masks_the_plan() -> None:

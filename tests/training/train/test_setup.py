@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rl_conductor import ConfigError, ModelError, ScriptedModel, WorkerPool
+from rl_conductor.types import Completion, Message
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.setup import TrainingSetup
 
@@ -40,6 +41,14 @@ async def test_the_reasons_of_masked_plans_are_kept() -> None:
     text = 'model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]'
     scored = await replace(setup.rollout_scorer, retries=0).score_plans(setup.prompt_instances(1), [text])
     assert setup.masked_reasons == [scored[0].explanation] == ["step 1, reader: reader: the vendor is down"]
+
+
+async def test_the_finish_reasons_of_all_replies_are_kept() -> None:
+    cut_off = Completion(message=Message.assistant("4"), finish_reason="length", model="scripted:reader")
+    setup = TrainingSetup(TrainConfig.model_validate(LEAST), WorkerPool({"reader": ScriptedModel([cut_off, "42"])}))
+    text = 'model_id = [0, 0]\nsubtasks = ["Answer.", "Answer."]\naccess_list = [[], []]'
+    await setup.rollout_scorer.score_plans(setup.prompt_instances(1), [text])
+    assert setup.finishes == [{"reader": {"length": 1, "stop": 1}}]
 
 
 def test_wordings_and_roles_are_optional() -> None:

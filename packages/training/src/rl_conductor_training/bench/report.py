@@ -19,6 +19,7 @@ from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.types import Usage, total
 from rl_conductor_training.bench import plots
 from rl_conductor_training.bench.accuracy import question_groups
+from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.bench.runner import Bench, SystemResult, TaskResult
 from rl_conductor_training.bench.summary import (
     Comparison,
@@ -31,6 +32,7 @@ from rl_conductor_training.bench.summary import (
 )
 from rl_conductor_training.bench.systems.oracle import Oracle
 from rl_conductor_training.bench.systems.single_model import BestSingle
+from rl_conductor_training.cut_off_replies import cut_off_table, find_cut_off
 from rl_conductor_training.reporting import Table, render
 from rl_conductor_training.statistics import RESAMPLES, Difference, Estimate
 
@@ -90,6 +92,8 @@ class ReportSection:
     steps: Table
     workers: Table
     descriptions: Table
+    cut_off: Table
+    """The workers whose replies were cut off."""
     remarks: tuple[str, ...]
     plots: tuple[Plot, ...]
 
@@ -144,6 +148,10 @@ def _run_info(bench: Bench, task_results: Sequence[TaskResult], command: str) ->
     ]
 
 
+def _all_results(task_result: TaskResult) -> list[SampleResult]:
+    return [*task_result.calibration, *(result for system in task_result.systems for result in system.results)]
+
+
 def _title(task_result: TaskResult) -> str:
     groups = question_groups(task_result.systems[0].results) if task_result.systems else []
     size = (
@@ -191,6 +199,7 @@ def _build_section(bench: Bench, task_result: TaskResult) -> ReportSection:
         steps=_steps_table(summary),
         workers=_workers_table(task_result),
         descriptions=Table(("system", "what it does"), tuple((row.system, row.description) for row in summary)),
+        cut_off=cut_off_table(find_cut_off(result.finishes for result in _all_results(task_result))),
         remarks=tuple(_remarks(bench, task_result, comparisons)),
         plots=tuple(_plots(task_result, summary)),
     )

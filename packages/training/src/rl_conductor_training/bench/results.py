@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import not_
+
+from pydantic import Field
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor.errors import ConfigError
-from rl_conductor.types import Text, Usage, Value
+from rl_conductor.types import FinishReason, Text, Usage, Value
 from rl_conductor_training.row_file import Row, RowFile, fingerprint
 
 
@@ -45,6 +48,8 @@ class SampleResult(Row):
     """Worker of each step, in order."""
     choice: str = ""
     """The system's decision for this sample, such as the chosen worker."""
+    finishes: dict[str, dict[FinishReason, int]] = Field(default_factory=dict, exclude_if=not_)
+    """All replies by worker or `the planner`, and by why they ended."""
     usage: Usage = Usage()
     seconds: float = 0.0
     """Seconds until the answer, on the critical path; cached calls count with their original latency."""

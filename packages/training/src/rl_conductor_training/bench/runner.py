@@ -22,6 +22,7 @@ from rl_conductor_training.bench.settings import BenchSettings, TaskSettings
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry
 from rl_conductor_training.bench.systems.single_model import evaluate_workers
 from rl_conductor_training.concurrency import run_together
+from rl_conductor_training.cut_off_replies import count_finishes
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.groups import group_of, hash_question, shared_questions
@@ -267,6 +268,7 @@ async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply)
         steps=len(steps),
         workers=tuple(result.step.worker for result in steps),
         choice=reply.choice,
+        finishes=count_finishes(call for trace in reply.traces for call in trace.calls),
         usage=total(trace.usage for trace in reply.traces),
         seconds=max((trace.latency for trace in reply.traces), default=0.0),
     )

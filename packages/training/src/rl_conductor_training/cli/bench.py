@@ -138,6 +138,8 @@ def show_progress(bench_run: Bench) -> Iterator[None]:
 
 
 def _print(report: Report) -> None:
+    from rl_conductor_training.cut_off_replies import TITLE  # noqa: PLC0415 - imports jinja2
+
     out = console.stdout()
     for section in report.sections:
         out.print(Text(console.one_line(section.title), style="bold"))
@@ -150,6 +152,10 @@ def _print(report: Report) -> None:
                     )
                 out.print(table)
                 out.print()
+        if section.cut_off.rows:
+            out.print(Text(TITLE, style="bold"))
+            out.print(_table(section.cut_off))
+            out.print()
 
 
 def _table(report_table: ReportTable) -> Table:

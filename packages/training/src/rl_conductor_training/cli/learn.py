@@ -294,6 +294,7 @@ class _Progress:
 
 def print_record(record: LearnRecord | FeedbackLearnRecord, out: Path) -> None:
     """Prints the tables of a learning run whose folder is `out`."""
+    from rl_conductor_training.cut_off_replies import TITLE, cut_off_table  # noqa: PLC0415 - imports jinja2
     from rl_conductor_training.learn import FeedbackLearnRecord, report  # noqa: PLC0415
 
     if isinstance(record, FeedbackLearnRecord):
@@ -315,6 +316,9 @@ def print_record(record: LearnRecord | FeedbackLearnRecord, out: Path) -> None:
         stdout.print(Text("\nCalls that failed", style="bold"))
         stdout.print(_table(report.failure_table(record)))
         stdout.print(Text(report.FAILURE_METHOD))
+    if record.cut_off:
+        stdout.print(Text(f"\n{TITLE}", style="bold"))
+        stdout.print(_table(cut_off_table(record.cut_off)))
     for note in record.notes:
         stdout.print(Text(f"Note: {note}."))
     if record.reused:

@@ -284,6 +284,8 @@ def _cell(metrics: StepMetrics, name: str) -> str:
 
 def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
     """Prints the result, and exits with the code of an interruption if Ctrl-C ended the run early."""
+    from rl_conductor_training.cut_off_replies import cut_off_table  # noqa: PLC0415 - imports jinja2
+
     steps = f"{record.step} of {record.config['grpo']['steps']} steps done"
     out.print(f"{steps}; the model is in {folder / 'final'}" if (folder / "final").exists() else steps)
     if record.stopped:
@@ -294,6 +296,8 @@ def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
         out.print(f"Warm start: {warm_start.text}.")
     if record.masked.reasons:
         out.print(f"This call: {record.masked.text}.")
+    for worker, remedy, share in cut_off_table(record.cut_off).rows:
+        out.print(f"This call: {share} replies of {worker} were cut off, and usually count as wrong; {remedy}.")
     out.print(f"The workers of the whole run used {record.spending.text}.")
     if record.best is not None:
         out.print(f"Best validation score: {record.best.text}; that model is in {folder / 'best'}")

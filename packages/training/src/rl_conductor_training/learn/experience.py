@@ -19,7 +19,7 @@ from rl_conductor.config.learned_folder import fingerprint_worker
 from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Score
-from rl_conductor.types import Dollars, Text, Usage, total
+from rl_conductor.types import Dollars, FinishReason, Text, Usage, total
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.row_file import Row, RowFile, fingerprint
 from rl_conductor_training.tasks import Sample
@@ -50,6 +50,8 @@ class ExperienceRow(Row):
     """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
     outcomes: dict[str, dict[Text, int]] = Field(default_factory=dict, exclude_if=not_)
     """Attempts by worker or `the planner`, and by `ok` or the error; replies from the cache are not counted."""
+    finishes: dict[str, dict[FinishReason, int]] = Field(default_factory=dict, exclude_if=not_)
+    """All replies by worker or `the planner`, and by why they ended."""
     seconds: float = 0.0
     """Seconds until the answer; cached calls count with their original time."""
     scoring: Usage = Field(default_factory=Usage, exclude_if=lambda usage: not usage.calls)

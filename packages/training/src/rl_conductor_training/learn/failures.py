@@ -6,12 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from rl_conductor.trace.trace import Call
+from rl_conductor_training.cut_off_replies import PLANNER
 from rl_conductor_training.learn.record import WorkerFailures
 
 OK = "ok"
 """The outcome of a call that did not fail."""
-PLANNER = "the planner"
-"""Stands for the planner among the workers."""
 
 
 def count_outcomes(calls: Iterable[Call]) -> dict[str, dict[str, int]]:

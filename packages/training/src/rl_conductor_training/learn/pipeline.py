@@ -145,6 +145,7 @@ def _build_record(
         recommended=proof.recommended if proof else BestWorker.name,
         notes=tuple(run.notes),
         failures=run.runner.find_failures(),
+        cut_off=run.runner.find_cut_off(),
         runs=len(run.runner.added | run.runner.reused),
         reused=len(run.runner.reused),
         calls=spending.calls,

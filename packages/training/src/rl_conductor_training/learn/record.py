@@ -7,6 +7,7 @@ from datetime import datetime
 from rl_conductor._internal.formatting import cost
 from rl_conductor.types import Dollars, Usage, Value
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.cut_off_replies import CutOffReplies
 from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.evaluation.gate import Gate
 from rl_conductor_training.spending import CostEstimate
@@ -134,6 +135,8 @@ class LearnRecord(Value):
     """Caps that were reached, and other remarks on the numbers."""
     failures: tuple[WorkerFailures, ...] = ()
     """The workers with failed calls, and the planner if it has some, those with the largest share of them first."""
+    cut_off: tuple[CutOffReplies, ...] = ()
+    """The workers, and the planner, with replies that were cut off, those with the largest share of them first."""
     runs: int = 0
     """Number of runs that the process needed which finished the run."""
     reused: int = 0

@@ -9,6 +9,7 @@ from rl_conductor._internal.formatting import cost, cost_in_words, seconds
 from rl_conductor._internal.io import write_text
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.cut_off_replies import cut_off_table
 from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary, ValidationResult
 from rl_conductor_training.reporting import Table, render
 
@@ -178,6 +179,7 @@ def write_report(record: LearnRecord, path: Path) -> None:
         validation=validation_table(record) if record.validation else None,
         failures=failure_table(record) if record.failures else None,
         failure_method=FAILURE_METHOD,
+        cut_off=cut_off_table(record.cut_off),
         comparisons=None if proof is None else comparison_table(proof),
         method=METHOD,
     )

@@ -26,6 +26,7 @@ from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.concurrency import run_together
+from rl_conductor_training.cut_off_replies import CutOffReplies, count_finishes, find_cut_off
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
 from rl_conductor_training.learn.failures import count_outcomes, find_failures
 from rl_conductor_training.learn.production.stored_runs import request_of
@@ -159,8 +160,15 @@ class Runner:
 
     def find_failures(self) -> tuple[WorkerFailures, ...]:
         """Returns the workers with failed calls in the runs that this process made or reused."""
-        rows = filter(None, map(self.experience.find, self.added | self.reused))
-        return find_failures(row.outcomes for row in rows)
+        return find_failures(row.outcomes for row in self._used_rows())
+
+    def find_cut_off(self) -> tuple[CutOffReplies, ...]:
+        """Returns the workers with replies that were cut off in the runs that this process made or reused."""
+        return find_cut_off(row.finishes for row in self._used_rows())
+
+    def _used_rows(self) -> Iterable[ExperienceRow]:
+        """Returns the rows that this process added or reused."""
+        return filter(None, map(self.experience.find, self.added | self.reused))
 
     def workflow_key(self, sample: Sample, workflow: Workflow) -> str:
         """Computes the key of a workflow's row; workers that the pool lacks have no fingerprint."""
@@ -277,6 +285,7 @@ def _build_row(
         calls=trace.usage.calls,
         unpriced_calls=trace.usage.unpriced_calls,
         outcomes=count_outcomes(trace.calls),
+        finishes=count_finishes(trace.calls),
         seconds=seconds,
         scoring=scored.usage,
         score_key=scored.key,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from matplotlib.ticker import MaxNLocator
 
 from rl_conductor._internal.io import write_text
+from rl_conductor_training.cut_off_replies import cut_off_table
 from rl_conductor_training.plotting import new_figure, plot_style, to_svg
 from rl_conductor_training.reporting import render
 from rl_conductor_training.train.run_dir import RunRecord, ValidationScore
@@ -54,6 +55,7 @@ def write_report(record: RunRecord, steps: StepRows, path: Path) -> None:
         title=f"Training run: {record.config['model']}",
         record=record,
         plots=draw_plots(steps, record.validation),
+        cut_off=cut_off_table(record.cut_off),
         rows=run_rows(record),
     )
     write_text(path, html)

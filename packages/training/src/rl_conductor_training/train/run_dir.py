@@ -20,6 +20,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
 from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Dollars, Value
+from rl_conductor_training.cut_off_replies import CutOffReplies
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rewards.verdict import Verdict
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
@@ -141,6 +142,8 @@ class RunRecord(Value):
     spending: Spending = Spending()
     masked: MaskedPlans = MaskedPlans()
     """Plans of this call that could not be scored, those of the warm start and of validation included."""
+    cut_off: tuple[CutOffReplies, ...] = ()
+    """The workers with replies in this call that were cut off."""
     verdict: Verdict | None = None
     validation: tuple[ValidationScore, ...] = ()
     """The evaluations on the validation questions, by step."""

@@ -11,6 +11,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Task
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.cut_off_replies import Finishes
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import TaskEntry
 from rl_conductor_training.tasks.groups import check_answers, count_different, shared_questions
@@ -39,6 +40,8 @@ class TrainingSetup:
     progress: TrainProgress = field(default_factory=TrainProgress)
     masked_reasons: list[str] = field(default_factory=list)
     """The reason of each plan that was masked until now."""
+    finishes: list[Finishes] = field(default_factory=list)
+    """The replies in each plan until now, by worker and by why they ended."""
 
     def __post_init__(self) -> None:
         roles = self.config.warm_start.roles if self.config.warm_start else {}
@@ -122,6 +125,7 @@ class TrainingSetup:
     def _add_plan(self, scored: ScoredPlan) -> None:
         if scored.masked:
             self.masked_reasons.append(scored.explanation)
+        self.finishes.append(scored.finishes)
         self.progress.advance()
 
     def prompt_instances(self, size: int, **plan: int) -> list[PromptInstance]:

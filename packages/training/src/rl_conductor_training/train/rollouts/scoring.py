@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from pydantic import Field
+
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
@@ -18,10 +20,11 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.scoring import Scorer
 from rl_conductor.trace.trace import PlanRecord, Round, StepResult, Trace
-from rl_conductor.types import Text, Usage, Value
+from rl_conductor.types import FinishReason, Text, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.concurrency import run_together
+from rl_conductor_training.cut_off_replies import count_finishes
 from rl_conductor_training.train.budget import TrainingBudget
 from rl_conductor_training.train.prompt_instances import PromptInstance
 
@@ -42,6 +45,8 @@ class ScoredPlan(Value):
     worker that used up `max_tokens` without an answer counts as wrong, 0."""
     explanation: Text = ""
     """Why the plan could not be parsed or run, or why the answer has this score."""
+    finishes: dict[str, dict[FinishReason, int]] = Field(default_factory=dict)
+    """The replies by worker, and by why they ended."""
     usage: Usage = Usage()
     """Usage of the workers."""
     seconds: float = 0.0
@@ -175,6 +180,7 @@ class RolloutScorer:
         fields = {
             "text": plan.text,
             "workflow": plan.workflow,
+            "finishes": count_finishes(last_round.calls),
             "usage": last_round.usage,
             "seconds": last_round.latency,
         }
