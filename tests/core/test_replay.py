@@ -62,6 +62,13 @@ async def test_a_replay_makes_the_same_calls_and_gets_the_same_answer() -> None:
     assert again.usage == recorded.usage
 
 
+async def test_a_replay_takes_as_long_as_it_needs() -> None:
+    recorded = await conductor().run("What is 40 + 2?", limits=Limits(seconds=60))
+    slow = recorded.model_copy(update={"limits": Limits(seconds=1e-6)})
+
+    assert differences(slow, await replay(slow)) == ()
+
+
 async def test_rounds_that_accept_or_plan_anew_are_replayed() -> None:
     plans: list[Scripted] = [PLAN, PLAN, "Good.\nmodel_id = []\nsubtasks = []\naccess_list = []"]
     recorded = reread(await conductor(plans=plans, limits=Limits(rounds=3)).run("What is 40 + 2?"))

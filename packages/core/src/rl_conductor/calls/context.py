@@ -104,4 +104,5 @@ class RunContext:
             charged = call.charged or Charge(usd=call.usage.cost, tokens=call.usage.total_tokens)
             self.budget.charge(Amount(charged.usd, charged.tokens, call.usage.calls))
             self.began = min(self.began, time.monotonic() - call.started - call.seconds)
-        self._set_deadline()
+        if self.budget.deadline is not None:  # a replay has none
+            self._set_deadline()
