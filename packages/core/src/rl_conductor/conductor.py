@@ -39,6 +39,8 @@ class Conductor:
 
     price: Price | None = FREE
     """Free by itself: every call is priced by the model that it goes to."""
+    capabilities: Capabilities
+    """The features that at least one worker supports."""
     _closing = False
 
     def __init__(
@@ -91,7 +93,6 @@ class Conductor:
         )
         self.config.check_setup()
         self.capabilities = pool.capabilities.model_copy(update={"delegates": True, "reasoning_start": "outside"})
-        """The features that at least one worker supports."""
 
     @classmethod
     def from_env(
