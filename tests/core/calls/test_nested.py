@@ -12,9 +12,11 @@ import pytest
 from rich.console import Console
 
 from core.runs import SOON, Gated, down, forever, plan, pool_of
+from core.scripted_guardrails import Check
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel, Trace, Worker
 from rl_conductor.calls.nested import MAX_NESTED_CHARS, MAX_TEXT_CHARS
 from rl_conductor.cli.output import report
+from rl_conductor.guardrails.base import Content, Verdict
 from rl_conductor.trace.audit import BEGINNING, Ended, record_of
 from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.summary import Summary
@@ -329,3 +331,22 @@ async def test_calls_of_a_conductor_in_a_thread_that_does_not_end_in_time_count_
     assert call.usage.unpriced_calls == 2
     assert call.charged is not None
     assert call.charged.usd == Decimal("0.1")
+
+
+async def test_a_conductor_that_is_cancelled_before_its_first_call_used_none() -> None:
+    asked = asyncio.Event()
+
+    async def wait(_: Content) -> Verdict:
+        asked.set()
+        return await asyncio.Future()
+
+    check = Check(stages=("input",), verdict=wait)
+    inner = Conductor(ScriptedModel(ONE), pool_of(a="from a"), guardrails=[check])
+    events: list[Event] = []
+    running = asyncio.create_task(Conductor(ScriptedModel(ONE), pool_of(team=inner)).run("q", on_event=events.append))
+    await asyncio.wait_for(asked.wait(), SOON)
+    running.cancel()
+    await asyncio.wait({running})
+    (trace,) = (event.trace for event in events if isinstance(event, Finished))
+    (call,) = trace.rounds[0].results[0].calls
+    assert (call.outcome, call.usage) == ("cancelled", Usage())

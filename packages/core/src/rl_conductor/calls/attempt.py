@@ -251,7 +251,7 @@ class Attempt:
         """The usage of the attempt; when the vendor reported none but may bill it, it counts as unpriced."""
         if self.usage is not None:
             return self.usage
-        if self._nested_usage:
+        if self._nested_usage or self._model.capabilities.delegates:
             return total(self._nested_usage)
         is_free = not was_sent or self._was_rejected(failure) or self._costs_nothing()
         return Usage(calls=int(was_sent), unpriced_calls=int(not is_free))
@@ -268,7 +268,7 @@ class Attempt:
 
     def _costs_nothing(self) -> bool:
         price = self._model.price
-        return price is not None and price.is_free and not self._model.capabilities.delegates
+        return price is not None and price.is_free
 
 
 def _require_room(model: Model, request: Request, context: int) -> None:
