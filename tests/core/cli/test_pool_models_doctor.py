@@ -237,6 +237,14 @@ def test_doctor_tells_where_files_are_kept(cli: Cli, monkeypatch: pytest.MonkeyP
     assert re.search(r"✓  cache +kept/here\b", cli("doctor").stdout)
 
 
+def test_doctor_tells_that_files_can_not_be_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RL_CONDUCTOR_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("COLUMNS", "500")
+
+    assert re.search(r"·  cache +\S+/file/cache  can't be written: set RL_CONDUCTOR_CACHE", cli("doctor").stdout)
+
+
 @pytest.mark.parametrize(
     ("pages", "good", "cure"), [(250_000, False, "too little for local models"), (10**6, True, "")]
 )

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import typer
@@ -151,7 +152,16 @@ def machine() -> Iterator[Finding]:
         # Imported here because it needs the `local` or the `bench` extra.
         from rl_conductor._internal.paths import cache_folder  # noqa: PLC0415
 
-        yield Finding(True, "cache", str(cache_folder()))
+        folder = cache_folder()
+        is_usable = _can_write(folder)
+        cure = "" if is_usable else "can't be written: set RL_CONDUCTOR_CACHE to another folder"
+        yield Finding(is_usable, "cache", str(folder), cure)
+
+
+def _can_write(folder: Path) -> bool:
+    """Whether files can be written into `folder`, which is created when it is first used."""
+    existing = next(parent for parent in (folder, *folder.absolute().parents) if os.path.exists(parent))  # noqa: PTH110
+    return os.path.isdir(existing) and os.access(existing, os.W_OK | os.X_OK)  # noqa: PTH112
 
 
 def _memory() -> int | None:
