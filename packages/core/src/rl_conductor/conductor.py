@@ -20,7 +20,7 @@ from rl_conductor.execution.restore import split_resumed
 from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.guardrails.base import Guardrail, bind_guardrails
-from rl_conductor.models import Model
+from rl_conductor.models import Capabilities, Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
