@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
@@ -62,6 +63,11 @@ class At:
 
 
 Serve = Callable[..., Awaitable[At]]
+
+
+def sent_events(reply: httpx.Response) -> list[Any]:
+    """The events of a stream as they were sent, also those for which clients raise an exception."""
+    return [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: ")]
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.auth.key_secrets import hash_key
-from server.conftest import ONE_STEP, At, Serve
+from server.conftest import ONE_STEP, At, Serve, sent_events
 from server.upstream import Vendor, vendor
 
 MESSAGES: Any = [{"role": "user", "content": "Say something."}]
@@ -164,10 +164,9 @@ async def test_a_failed_response_has_the_code_of_its_failure(serve: Serve, statu
         upstream.refusals = dict.fromkeys("ab", (status, LONG_WAIT))
         at = await serve_vendor(serve, upstream)
         client = at.openai()
-        events: list[Any] = [
-            event async for event in await client.responses.create(model="conductor-mini", input="Go.", stream=True)
-        ]
-        assert (events[-1].type, events[-1].response.error.code) == ("response.failed", code)
+        body = {"model": "conductor-mini", "input": "Go.", "stream": True}
+        *_, last = sent_events(await at.http.post("/v1/responses", json=body))
+        assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", code)
         await at.service.store.write_queue.flush()
-        stored = await client.responses.retrieve(events[-1].response.id)
+        stored = await client.responses.retrieve(last["response"]["id"])
         assert (stored.status, stored.error and stored.error.code) == ("failed", code)

@@ -12,7 +12,7 @@ from core.runs import SOON, Paced, prompt_of
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, FilePart, ImagePart, JsonFormat, Message, TextPart, ToolCall, Usage
-from server.conftest import TWO_STEPS, Serve
+from server.conftest import TWO_STEPS, Serve, sent_events
 
 ANY: Any = {"type": "json_object"}
 BASIC: Any = {"model": "conductor-mini", "input": "Say something."}
@@ -219,13 +219,25 @@ async def test_images_in_a_tool_result_reach_the_worker(serve: Serve) -> None:
     assert result.content == (TextPart(text="Here."), ImagePart(media_type="image/png", data="iVBORw0KGgo="))
 
 
+async def test_an_error_during_a_stream_is_raised_by_the_official_client(serve: Serve) -> None:
+    broken: Any = ["It is ", ModelError("the line went dead", model="a")]
+    at = await serve({"a": ScriptedModel([broken])})
+    with pytest.raises(openai.APIError, match="the line went dead") as caught:
+        [event async for event in await at.openai().responses.create(**BASIC, stream=True)]
+    assert caught.value.code == "server_error"
+
+
 async def test_an_error_during_a_stream_fails_the_response(serve: Serve) -> None:
     broken: Any = ["It is ", ModelError("the line went dead", model="a")]
     at = await serve({"a": ScriptedModel([broken])})
-    stream = await at.openai().responses.create(**BASIC, stream=True)
-    events: list[Any] = [event async for event in stream]
-    assert events[-1].type == "response.failed"
-    assert "the line went dead" in events[-1].response.error.message
+    reply = await at.http.post("/v1/responses", json=BASIC | {"stream": True})
+    error, failed = sent_events(reply)[-2:]
+    reason = {"code": "server_error", "message": failed["response"]["error"]["message"], "param": None}
+    number = failed["sequence_number"] - 1
+    nested = reason | {"type": "server_error"}
+    assert error == {"type": "error", "sequence_number": number, **reason, "error": nested}
+    assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
+    assert "the line went dead" in reason["message"]
 
 
 async def test_with_store_false_only_usage_and_cost_are_stored(serve: Serve) -> None:

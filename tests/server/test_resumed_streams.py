@@ -15,7 +15,7 @@ from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import write_behind
 from rl_conductor_server.store.tables import runs, stream_pieces
 from server.chat_requests import gate
-from server.conftest import At, Serve, until
+from server.conftest import At, Serve, sent_events, until
 
 MODEL = "conductor-mini"
 BACKGROUND: Any = {"model": MODEL, "input": "Count.", "background": True, "stream": True}
@@ -129,11 +129,17 @@ async def test_a_resumed_stream_ends_with_the_failure_of_its_response(serve: Ser
     store = {"url": f"sqlite:///{tmp_path / 'shared.db'}"}
     broken: Any = ["one ", ModelError("the line went dead", model="a")]
     at = await serve({"a": ScriptedModel([broken])}, store=store)
-    first = await read(await at.openai().responses.create(model=MODEL, input="Count.", stream=True))
+    body = {"model": MODEL, "input": "Count.", "stream": True}
+    first = sent_events(await at.http.post("/v1/responses", json=body))
     await at.service.store.write_queue.flush()
-    rest = await resume(await serve({"a": "unused"}, store=store), first[0].response.id, first[-2].sequence_number)
-    assert [(event.type, event.sequence_number) for event in rest] == [("response.failed", first[-1].sequence_number)]
-    assert "the line went dead" in rest[0].response.error.message
+    other = await serve({"a": "unused"}, store=store)
+    query = {"stream": True, "starting_after": first[-3]["sequence_number"]}
+    rest = sent_events(await other.http.get(f"/v1/responses/{first[0]['response']['id']}", params=query))
+    assert [(event["type"], event["sequence_number"]) for event in rest] == [
+        ("error", first[-2]["sequence_number"]),
+        ("response.failed", first[-1]["sequence_number"]),
+    ]
+    assert "the line went dead" in rest[0]["message"]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

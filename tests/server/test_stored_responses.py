@@ -357,9 +357,9 @@ async def test_a_refusal_by_the_budget_of_a_key_has_the_same_code_when_polled(se
         polled = await ended(client, made)
         assert (polled.status, polled.error.code) == ("failed", "insufficient_quota")
         assert says in polled.error.message
-        *_, last = [event async for event in await client.responses.retrieve(made, stream=True)]
-        assert last.type == "response.failed"
-        assert last.response.error == polled.error
+        with pytest.raises(openai.APIError) as caught:
+            [event async for event in await client.responses.retrieve(made, stream=True)]
+        assert (caught.value.code, caught.value.message) == (polled.error.code, polled.error.message)
 
 
 async def test_a_request_whose_response_was_deleted_is_answered_again(serve: Serve) -> None:

@@ -79,7 +79,14 @@ class ResponseStream:
         yield from self.failed(unanswered_body(self.parsed, self.header, status, reason))
 
     def failed(self, response: dict[str, Any]) -> Iterator[str]:
-        """Encodes the end of a response without an answer."""
+        """Encodes the end of a response without an answer; unless it was cancelled, as an error at first.
+
+        Several frameworks don't read `response.failed`. OpenAI's SDKs raise an exception for the nested error, which
+        OpenAI sends; the other fields are those of the event in its documentation.
+        """
+        if response["error"] is not None:
+            error = response["error"] | {"param": None}
+            yield self._event("error", **error, error=error | {"type": error["code"]})
         yield self._event("response.failed", response=response)
 
     def _refusal(self, text: str) -> Iterator[str]:
