@@ -12,7 +12,7 @@ from core.runs import SOON, Gated, Paced, forever, prompt_of
 from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Completion, ImagePart, JsonFormat, Message, ToolCall, Usage
-from server.conftest import TWO_STEPS, Serve, hang_up, until
+from server.conftest import TWO_STEPS, Serve, hang_up, sent_events, until
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
 BASIC: Any = {"model": "conductor-mini", "max_tokens": 100, "messages": ASKED}
@@ -52,6 +52,18 @@ async def test_tokens_arrive_as_the_last_worker_writes_them(serve: Serve) -> Non
     whole = await at.anthropic().messages.create(**BASIC | {"messages": ASKED})
     assert final.usage.input_tokens == whole.usage.input_tokens
     assert final.stop_reason == "end_turn"
+
+
+async def test_a_stream_begins_with_an_estimate_of_the_input_tokens_and_ends_with_their_number(serve: Serve) -> None:
+    at = await serve()
+    body = BASIC | {"messages": [{"role": "user", "content": "x" * 4000}], "tools": [WEATHER]}
+    counted = {name: value for name, value in body.items() if name != "max_tokens"}
+    estimate = (await at.anthropic().messages.count_tokens(**counted)).input_tokens
+    whole = await at.anthropic().messages.create(**body)
+    events = sent_events(await at.http.post("/v1/messages", json=body | {"stream": True}))
+    usage = {event["type"]: event for event in events}["message_start"]["message"]["usage"]
+    assert (usage["input_tokens"], usage["output_tokens"]) == (estimate, 0)
+    assert events[-2]["usage"]["input_tokens"] == whole.usage.input_tokens
 
 
 async def test_store_false_leaves_no_content_of_a_message_either(serve: Serve) -> None:

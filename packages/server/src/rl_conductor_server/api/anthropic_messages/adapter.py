@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.trace import Trace
+from rl_conductor.workflow.limits import estimate_input_tokens
 from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder
 from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, MessagesBody
 from rl_conductor_server.api.results import Results
@@ -59,11 +60,13 @@ class MessageStream:
     """The number of content blocks so far."""
 
     def start(self) -> Iterator[str]:
-        """Encodes an empty message; its usage follows at the end."""
-        empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
-        yield _event(
-            "message_start", message=_header_fields(self.header) | empty | {"usage": format_usage(Results(()))}
-        )
+        """Encodes an empty message with an estimate of its input tokens, which some clients read only here.
+
+        At the end, the usage of the run replaces it.
+        """
+        usage = format_usage(Results(())) | {"input_tokens": estimate_input_tokens(self.parsed.request)}
+        empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        yield _event("message_start", message=_header_fields(self.header) | empty)
 
     def text(self, choice: int, text: str) -> Iterator[str]:  # noqa: ARG002
         if not self.blocks:
