@@ -63,9 +63,21 @@ async def test_unknown_paths_have_errors_in_the_format_of_the_clients_api(serve:
         reply = await at.http.request(*path.split())
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_url")
         assert reply.json()["error"]["message"].startswith(f"{path} is not supported: ")
-    reply = await at.http.get("/v1/responses")
+    reply = await at.http.put("/v1/models")
     assert (reply.status_code, reply.json()["error"]["code"]) == (405, "method_not_allowed")
-    assert reply.headers["allow"] == "POST"
+    assert reply.headers["allow"] == "GET"
+
+
+async def test_the_websocket_mode_of_the_responses_api_is_refused_in_words(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = await serve()
+    websocket = {"sec-websocket-version": "13", "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    reply = await at.http.get("/v1/responses", headers={"connection": "upgrade", "upgrade": "websocket", **websocket})
+    assert reply.status_code == 404
+    message = "GET /v1/responses is not supported: there are no WebSockets; send requests by POST, with stream=true"
+    assert reply.json()["error"]["message"] == message
+    assert "WebSocket" not in caplog.text
 
 
 async def test_readiness_is_reported_in_time_if_the_store_hangs(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,7 @@ UNSUPPORTED = {
     "/v1/embeddings": "the models of this server generate text; send embeddings to the vendor",
     "/v1/completions": "send a chat to /v1/chat/completions",
     "/v1/chat/completions": "chats are not stored for later; send requests to /v1/responses, which stores them",
+    "/v1/responses": "there are no WebSockets; send requests by POST, with stream=true",
     "/v1/responses/compact": "only its vendor can read a compacted conversation; send the turns themselves",
     "/v1/moderations": "guardrails of the server may check requests; send texts to the vendor",
     "/v1/messages/batches": "send batches to /v1/batches, in OpenAI's format",

@@ -87,6 +87,9 @@ class LimitingProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._part, self._received_bytes, self._body_bytes = None, 0, 0
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Logs nothing: uvicorn would advise to install a library for WebSockets, which the server does not have."""
+
     def send_400_response(self, msg: str) -> None:
         if not self.transport.is_closing():  # otherwise the request was rejected already
             super().send_400_response(msg)
