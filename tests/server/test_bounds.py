@@ -42,6 +42,24 @@ async def store(url: str) -> AsyncGenerator[Store, None]:
 # ----------------------------------------------------------------------------------- request bodies
 
 
+@pytest.mark.parametrize("value", [True, "10"])
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        *(("chat/completions", field) for field in ("max_tokens", "max_completion_tokens", "n", "seed")),
+        ("responses", "max_output_tokens"),
+        ("messages", "max_tokens"),
+    ],
+)
+async def test_an_integer_of_a_request_is_no_boolean_and_no_text(
+    serve: Serve, path: str, field: str, value: object
+) -> None:
+    at = await serve()
+    content = {"input": "Hello"} if path == "responses" else {"messages": MESSAGES, "max_tokens": 10}
+    reply = await at.http.post(f"/v1/{path}", json={"model": "conductor-mini", **content, field: value})
+    assert (reply.status_code, reply.json()["error"]["message"]) == (400, f"{field} must be an integer")
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rl_conductor.types import Effort, Request, Value
 from rl_conductor.workflow.limits import Limits
@@ -13,9 +13,20 @@ from rl_conductor.workflow.policy import Policy
 MAX_CHOICES = 8
 SESSION_LABELS = ("session_id", "session", "conversation_id", "thread_id")
 """Metadata by which clients name the session of a request."""
-MaxTokens = Annotated[int, Field(ge=1, le=10_000_000)]
+
+
+def _check_integer(value: object) -> object:
+    """Rejects what pydantic would convert: `true` is 1 for it, and a text of digits a number."""
+    if isinstance(value, bool | str):
+        raise ValueError("must be an integer")  # noqa: TRY004 - pydantic reports this type only
+    return value
+
+
+Integer = Annotated[int, BeforeValidator(_check_integer)]
+"""An integer of a request body."""
+MaxTokens = Annotated[Integer, Field(ge=1, le=10_000_000)]
 """Limit of a call's output tokens. No model writes more; a larger number would overflow budgets and the database."""
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Seed = Annotated[Integer, Field(ge=-(2**63), lt=2**63)]
 """A seed of 64 bits, as vendors accept it."""
 MetadataName = Annotated[str, Field(max_length=64)]
 MetadataValue = Annotated[str, Field(max_length=512)]

@@ -14,6 +14,7 @@ from rl_conductor_server.api.efforts import NEAREST_EFFORTS, RequestedEffort, ne
 from rl_conductor_server.api.openai_body import AnyJson, OpenAIBody, StreamOptions, TextFormat
 from rl_conductor_server.parsed_request import (
     MAX_CHOICES,
+    Integer,
     MaxTokens,
     ParsedRequest,
     Seed,
@@ -237,7 +238,7 @@ class ChatBody(OpenAIBody):
 
     messages: tuple[AnyMessage, ...] = Field(min_length=1)
     stream_options: ChatStreamOptions | None = None
-    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
+    n: Integer | None = Field(default=None, ge=1, le=MAX_CHOICES)
     max_tokens: MaxTokens | None = None
     max_completion_tokens: MaxTokens | None = None
     seed: Seed | None = None
