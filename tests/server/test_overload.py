@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import anthropic
@@ -12,6 +13,7 @@ import pytest
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.types import Price
 from rl_conductor_server.auth.key_secrets import hash_key
 from server.conftest import ONE_STEP, At, Serve, sent_events
 from server.upstream import Vendor, vendor
@@ -59,6 +61,31 @@ async def test_overload_of_all_workers_is_reported_with_retry_after(
         calls = (await at.service.store.get_trace(run)).calls  # type: ignore[union-attr]
         assert {(call.status, call.retry_after) for call in calls if call.worker == "a"} == {(statuses[0], 120.0)}
         assert f"(HTTP {statuses[0]})" in (await at.http.get(f"/runs/{run}")).text
+
+
+@pytest.mark.parametrize("limited", ["key", "request"])
+async def test_overload_is_worth_a_retry_although_the_budget_has_no_room_for_another_call(
+    serve: Serve, limited: str
+) -> None:
+    async with vendor(a="", b="") as upstream:
+        upstream.refusals = {"a": (503, LONG_WAIT)}
+        prices = {"a": "0.01", "b": "0.03"}  # a replacement that the budget can't pay
+        pool = {
+            name: OpenAIModel(
+                name, base_url=upstream.url, price=Price(input=Decimal(0), output=Decimal(0), per_call=Decimal(price))
+            )
+            for name, price in prices.items()
+        }
+        planner = ScriptedModel(ONE_STEP, price=Price(input=Decimal(0), output=Decimal(0)))
+        key = {"sha256": hash_key("key-of-red")} | ({"usd": "0.02"} if limited == "key" else {})
+        at = await serve(pool, planner, keys={"red": key})
+        body = {"conductor": {"limits": {"usd": "0.02"}}} if limited == "request" else None
+        with pytest.raises(openai.InternalServerError) as caught:
+            await at.openai("key-of-red").chat.completions.create(
+                model="conductor-mini", messages=MESSAGES, extra_body=body
+            )
+        assert (caught.value.status_code, caught.value.code) == (503, "upstream_overloaded")
+        assert caught.value.response.headers["retry-after"] == "120"
 
 
 async def test_a_request_that_all_vendors_reject_is_the_clients_fault(serve: Serve) -> None:

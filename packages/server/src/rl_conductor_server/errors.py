@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -154,19 +154,28 @@ def _run_error(trace: Trace) -> ApiError:
         return ApiError(f"{message} (limits.seconds={seconds:g})", status=504, code="deadline_exceeded")
     if any(check.outcome == "failed" and check.stage in ENDS_RUN for check in trace.checks):
         return ApiError(message, status=502, code="guardrail_failed")
+    return overload_error(trace) or _last_error(trace)
+
+
+def _last_error(trace: Trace) -> ApiError:
+    """Returns the error of a run that the last call ended, or all workers together."""
+    calls, message = trace.calls, _message(trace)
     if calls and calls[-1].outcome == "refused":
         return invalid_request(f"a limit stopped the run: {calls[-1].error}", code="limit_exceeded")
-    return _shared_error(_last_calls(trace), message) or ApiError(message, status=502, code="upstream_error")
+    last_calls = _last_calls(calls)
+    if last_calls and all(call.status in REQUEST_FAULTS for call in last_calls):
+        return invalid_request(message)
+    return ApiError(message, status=502, code="upstream_error")
 
 
-def _last_calls(trace: Trace) -> Collection[Call]:
+def _last_calls(calls: Iterable[Call]) -> Collection[Call]:
     """Returns the last call to every worker."""
-    return {call.worker: call for call in trace.calls if call.worker is not None and not call.is_check}.values()
+    return {call.worker: call for call in calls if call.worker is not None and not call.is_check}.values()
 
 
 def _context_error(trace: Trace) -> ApiError | None:
     """Returns the error of a request that is too long for every worker."""
-    last_calls = _last_calls(trace)
+    last_calls = _last_calls(trace.calls)
     if not last_calls or not all(call.context_exceeded for call in last_calls):
         return None
     return invalid_request(_message(trace), code=CONTEXT_LENGTH)
@@ -176,14 +185,16 @@ def _message(trace: Trace) -> str:
     return without_access_errors(f"there is no answer: {trace.error}", trace.calls)
 
 
-def _shared_error(last_calls: Collection[Call], message: str) -> ApiError | None:
-    """Returns the error of a request that all vendors reject, or one that is worth a retry if all are overloaded."""
-    if last_calls and all(call.status in REQUEST_FAULTS for call in last_calls):
-        return invalid_request(message)
+def overload_error(trace: Trace) -> ApiError | None:
+    """Returns an error that is worth a retry if all vendors that were asked are overloaded.
+
+    Calls that a budget refused were not sent: the budget may have had no room only for a further try or replacement.
+    """
+    last_calls = _last_calls(call for call in trace.calls if call.outcome != "refused")
     if not last_calls or not all(call.retryable and call.status in OVERLOAD_STATUSES for call in last_calls):
         return None
     waits = [call.retry_after for call in last_calls if call.retry_after is not None]
     retry_after = min(waits, default=DEFAULT_RETRY_AFTER)
     if all(call.status == 429 for call in last_calls):
-        return ApiError(message, status=429, code="upstream_rate_limit", retry_after=retry_after)
-    return ApiError(message, status=503, code="upstream_overloaded", retry_after=retry_after)
+        return ApiError(_message(trace), status=429, code="upstream_rate_limit", retry_after=retry_after)
+    return ApiError(_message(trace), status=503, code="upstream_overloaded", retry_after=retry_after)

@@ -13,7 +13,7 @@ from rl_conductor.errors import ConductorError, RefusedError, RunError
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
-from rl_conductor_server.errors import ApiError
+from rl_conductor_server.errors import ApiError, overload_error
 from rl_conductor_server.logs import leave_out_reasons
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.runs.budgets import RunBudget
@@ -96,9 +96,10 @@ class RunTask:
                 raise refusal_error(error) from error
             return self.trace
         except RunError as error:
-            self.run_budget.check_key_budget(error)
-            if self.request.shared_limits is not None:
-                self.request.shared_limits.check(error)
+            if overload_error(error.trace) is None:  # otherwise a later request may succeed within the same budget
+                self.run_budget.check_key_budget(error)
+                if self.request.shared_limits is not None:
+                    self.request.shared_limits.check(error)
             raise
 
     def _nest_budgets(self, key_budget: Budget | None) -> None:
