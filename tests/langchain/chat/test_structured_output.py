@@ -7,6 +7,8 @@ from typing import Any
 
 import openai
 import pytest
+from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy
 from langchain_anthropic import ChatAnthropic
 from langchain_core import exceptions
 from langchain_core.exceptions import OutputParserException
@@ -243,6 +245,40 @@ def test_models_without_such_an_option_get_the_conversation_only(other_vendor: A
     assert "output_config" not in other_vendor.last.body
 
 
+# --------------------------------------------------------------------------------------------- Claude
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model": "claude-sonnet-5-5"},
+        {"model": "claude-haiku-4-5", "thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 3000},
+    ],
+    ids=["unforceable", "thinking"],
+)
+def test_claude_models_that_cannot_be_forced_to_call_a_tool_enforce_the_schema(
+    other_vendor: AnthropicVendor, options: dict[str, Any]
+) -> None:
+    chat = ChatAnthropic(**options, base_url=other_vendor.url, api_key=SECRET, max_retries=0)
+    assert conductor(chat).with_structured_output(Place).invoke(QUESTION) == Place(city="Ulm")
+    assert other_vendor.last.body["output_config"]["format"]["schema"]["required"] == ["city"]
+    assert "tools" not in other_vendor.last.body
+    agent: Any = create_agent(conductor(chat), [Place], response_format=ProviderStrategy(Place))
+    assert agent.invoke({"messages": QUESTION})["structured_response"] == Place(city="Ulm")
+    assert other_vendor.last.body["output_config"]["format"]["schema"]["required"] == ["city"]
+    assert [tool["name"] for tool in other_vendor.last.body["tools"]] == ["Place"]
+    assert "tool_choice" not in other_vendor.last.body
+
+
+def test_a_schema_that_anthropics_library_cannot_convert_becomes_a_tool(other_vendor: AnthropicVendor) -> None:
+    chat = ChatAnthropic(model="claude-haiku-4-5", base_url=other_vendor.url, api_key=SECRET, max_retries=0)
+    schema = {**CLOSED, "properties": {"city": {"type": "string"}, "zip": {"description": "Digits"}}}
+    answer = conductor(chat).with_structured_output(schema).invoke(QUESTION)
+    assert isinstance(answer, dict)
+    assert answer["city"] == "Ulm"
+    assert other_vendor.last.body["tool_choice"]["type"] == "tool"
+
+
 # --------------------------------------------------------------------------------------------- strict
 
 
@@ -325,8 +361,9 @@ async def test_dicts_are_streamed_in_parts_to_async_code(vendor: Vendor) -> None
     assert parts[-1] == {"city": "Ulm"}
 
 
-def test_dicts_from_a_worker_that_uses_a_tool_call_are_streamed_in_parts(other_vendor: AnthropicVendor) -> None:
-    chat = ChatAnthropic(model="claude-haiku-4-5", base_url=other_vendor.url, api_key=SECRET, max_retries=0)
+@pytest.mark.parametrize("name", ["claude-haiku-4-5", "claude"])
+def test_dicts_in_a_text_and_in_a_tool_call_are_streamed_in_parts(other_vendor: AnthropicVendor, name: str) -> None:
+    chat = ChatAnthropic(model=name, base_url=other_vendor.url, api_key=SECRET, max_retries=0)
     parts = list(conductor(chat).with_structured_output(PlaceDict).stream(QUESTION))
     assert len(parts) > 1
     assert parts[-1] == {"city": "Ulm"}

@@ -11,6 +11,7 @@ import hashlib
 import inspect
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -26,6 +27,7 @@ from langchain_conductor.models.json_replies import (
     join_chunks,
     json_reply,
     request_json,
+    schema_options,
     truncated_reply,
     with_text,
 )
@@ -180,19 +182,7 @@ class ChatModel:
         return hashlib.sha256(self.cache_key.encode()).hexdigest()[:16]
 
     def _prepare(self, request: Request) -> Runnable[Any, AIMessage]:
-        """Applies the sampling and the tools of `request` to the chat model; they replace functions bound to it."""
-        choice = {"required": "any"}.get(request.tool_choice, request.tool_choice)
-        choice_option: dict[str, Any] = {} if choice == "auto" else {"tool_choice": choice}
-
-        def prepare(chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, AIMessage]:
-            chat, options = apply_sampling(chat, request.sampling, kwargs)
-            if not request.tools:
-                return chat.bind(**options) if options else chat
-            tools = [lc_tool(tool) for tool in request.tools]
-            with_tools = chat.bind_tools(tools, **choice_option, **_tool_options(chat, request))
-            return _bind_unreplaced(with_tools, options)
-
-        return convert_chat_models(self.chat, prepare)
+        return convert_chat_models(self.chat, partial(_apply, request))
 
     def _prepare_json(self, request: Request, response_format: JsonFormat) -> Runnable[Any, Any]:
         def prepare(chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, Any]:
@@ -218,13 +208,32 @@ class ChatModel:
         schema = response_format.json_schema or {"type": "object"}
         name = vendor_safe_name(f"answer_{response_format.name}")
         answer = Tool(name=name, description="Gives the whole answer.", parameters=schema)
+        with_answer = request
         if request.tool_choice == "auto":
-            request = request.model_copy(update={"tools": (*request.tools, answer), "tool_choice": "required"})
-        reply: AIMessage = await invoke(self._prepare(request), self._messages(request))
+            with_answer = request.model_copy(update={"tools": (*request.tools, answer), "tool_choice": "required"})
+
+        def prepare(chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, AIMessage]:
+            if options := schema_options(chat, response_format):
+                return _apply(request, chat, kwargs).bind(**options)
+            return _apply(with_answer, chat, kwargs)
+
+        reply: AIMessage = await invoke(convert_chat_models(self.chat, prepare), self._messages(request))
         calls = [call for call in reply.tool_calls if call["name"] != answer.name]
         if calls:  # an answer in the same reply was written before the results of these calls were known
             return reply.model_copy(update={"tool_calls": calls})
         return self._json_reply(reply, response_format)
+
+
+def _apply(request: Request, chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, AIMessage]:
+    """Applies the sampling and the tools of `request` to `chat`; they replace the functions bound in `kwargs`."""
+    chat, options = apply_sampling(chat, request.sampling, kwargs)
+    if not request.tools:
+        return chat.bind(**options) if options else chat
+    choice = {"required": "any"}.get(request.tool_choice, request.tool_choice)
+    choice_option: dict[str, Any] = {} if choice == "auto" else {"tool_choice": choice}
+    tools = [lc_tool(tool) for tool in request.tools]
+    with_tools = chat.bind_tools(tools, **choice_option, **_tool_options(chat, request))
+    return _bind_unreplaced(with_tools, options)
 
 
 def _bind_unreplaced(prepared: Runnable[Any, Any], options: Mapping[str, Any]) -> Runnable[Any, Any]:

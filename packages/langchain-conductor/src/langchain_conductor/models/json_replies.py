@@ -32,6 +32,8 @@ def request_json(chat: BaseChatModel, response_format: JsonFormat) -> Runnable[A
             return chat  # the model has no such option; the conversation asks for JSON
         schema: dict[str, Any] = {"title": vendor_safe_name(response_format.name), "type": "object"}
         return _without_parser(chat.with_structured_output(schema, method="json_mode"))
+    if native_options := schema_options(chat, response_format):
+        return chat.bind(**native_options)
     json_schema, strict = response_format.json_schema, response_format.is_strict
     if "strict" in options and options["method"].default == "json_schema":
         vendor_format = response_format_of(response_format)["json_schema"]
@@ -39,6 +41,26 @@ def request_json(chat: BaseChatModel, response_format: JsonFormat) -> Runnable[A
     schema = {**json_schema, "title": vendor_safe_name(response_format.name)}
     arguments = {"strict": strict} if "strict" in options else {}
     return _without_parser(chat.with_structured_output(schema, **arguments))
+
+
+def schema_options(chat: BaseChatModel, response_format: JsonFormat) -> dict[str, Any]:
+    """Returns the options for the schema of Claude's models that enforce one; empty for others.
+
+    Anthropic's package would force a call of a tool instead, which newer models and all with `thinking` don't accept.
+    """
+    method = _parameters(chat).get("method")
+    is_claude = chat._get_ls_params().get("ls_provider") == "anthropic"  # noqa: SLF001
+    if not (is_claude and method and "json_schema" in str(method.annotation)):
+        return {}
+    if response_format.json_schema is None or not (chat.profile or {}).get("structured_output"):
+        return {}
+    schema = {**response_format.json_schema, "title": vendor_safe_name(response_format.name)}
+    try:
+        structured = chat.with_structured_output(schema, method="json_schema")
+    except (ValueError, AssertionError):  # the vendor's library can't convert every schema
+        return {}
+    _, options = find_chat_models(_without_parser(structured))[0]
+    return options
 
 
 class JsonPieces:
