@@ -281,6 +281,8 @@ def test_counts_that_cannot_be_are_put_in_bounds() -> None:
         ({"stop_reason": "max_tokens"}, "length"),
         ({"finish_reason": "SAFETY"}, "content_filter"),
         ({"stop_reason": "refusal"}, "content_filter"),
+        ({"stopReason": "max_tokens"}, "length"),
+        ({"stopReason": "guardrail_intervened"}, "content_filter"),
         ({"finish_reason": "something new"}, "stop"),
         ({}, "stop"),
     ],

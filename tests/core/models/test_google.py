@@ -314,6 +314,7 @@ async def test_effort_is_a_level_or_a_budget_of_tokens(
         ("finish-RECITATION", "content_filter"),
         ("finish-PROHIBITED_CONTENT", "content_filter"),
         ("finish-SPII", "content_filter"),
+        ("finish-IMAGE_SAFETY", "content_filter"),
     ],
     indirect=["model"],
 )

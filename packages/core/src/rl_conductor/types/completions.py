@@ -14,15 +14,15 @@ from rl_conductor.types.value import Text, Value
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 """Why a reply ended."""
 
-LENGTH_REASONS = ("length", "max_tokens", "max_output_tokens", "model_length")
+LENGTH_REASONS = (
+    *("length", "max_tokens", "max_output_tokens", "model_length", "continuation"),
+    *("model_context_window_exceeded", "pause_turn"),  # Anthropic's
+)
 FILTER_REASONS = (
-    "content_filter",
-    "content_filtered",
-    "safety",
-    "refusal",
-    "prohibited_content",
-    "blocklist",
-    "recitation",
+    *("content_filter", "content_filtered", "refusal", "guardrail_intervened"),
+    # Google's
+    *("safety", "recitation", "language", "blocklist", "prohibited_content", "spii", "escalation", "model_armor"),
+    *("image_safety", "image_prohibited_content", "image_recitation"),
 )
 
 

@@ -18,7 +18,7 @@ REFUSAL = "refusal"
 REFUSAL_DETAILS = "stop_details"
 """The key in the `response_metadata` of Anthropic's replies."""
 
-FINISH_KEYS = ("finish_reason", "stop_reason", "done_reason")
+FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 """Where vendors' packages store why a reply ended; OpenAI's Responses API has a `status` instead."""
 INCOMPLETE_DETAILS = "incomplete_details"
 """Where that API stores why a reply with the status `incomplete` ended."""

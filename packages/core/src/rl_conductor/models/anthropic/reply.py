@@ -21,7 +21,6 @@ from rl_conductor.types import (
     Completion,
     ContentPart,
     Delta,
-    FinishReason,
     Message,
     Price,
     ReasoningPart,
@@ -29,17 +28,9 @@ from rl_conductor.types import (
     ToolCall,
     Usage,
 )
+from rl_conductor.types.completions import parse_finish_reason
 
 T = TypeVar("T", bound=BaseModel)
-
-FINISH: dict[str, FinishReason] = {
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "pause_turn": "length",
-    "refusal": "content_filter",
-}
-"""Finish reason by `stop_reason`; any other (`end_turn`, `stop_sequence`) is `stop`."""
 
 
 class _Piece(BaseModel):
@@ -204,7 +195,7 @@ class Reply:
         return Completion(
             message=Message(role="assistant", content=tuple(part for part in parts if part), tool_calls=calls),
             usage=priced(message.usage.to_usage(), price),
-            finish_reason=FINISH.get(message.stop_reason, "stop"),
+            finish_reason=parse_finish_reason(message.stop_reason, tool_calls=message.stop_reason == "tool_use"),
             stop_sequence=message.stop_sequence,
             model=message.model,
         )

@@ -23,7 +23,6 @@ from rl_conductor.types import (
     Completion,
     ContentPart,
     Delta,
-    FinishReason,
     Message,
     Price,
     ReasoningPart,
@@ -32,21 +31,7 @@ from rl_conductor.types import (
     ToolCall,
     Usage,
 )
-
-FINISH: dict[str, FinishReason] = {
-    "STOP": "stop",
-    "MAX_TOKENS": "length",
-    "CONTINUATION": "length",
-    "SAFETY": "content_filter",
-    "RECITATION": "content_filter",
-    "LANGUAGE": "content_filter",
-    "BLOCKLIST": "content_filter",
-    "PROHIBITED_CONTENT": "content_filter",
-    "SPII": "content_filter",
-    "ESCALATION": "content_filter",
-    "MODEL_ARMOR": "content_filter",
-}
-"""Finish reasons of usable replies; any other (`MALFORMED_FUNCTION_CALL`, `OTHER` ...) is an error."""
+from rl_conductor.types.completions import parse_finish_reason
 
 
 class _Object(BaseModel):
@@ -156,16 +141,16 @@ class Reply:
         """Builds the completion. Raises `BadResponseError` if the reply is incomplete or unusable."""
         if self._finish is None:
             raise self._error("the reply broke off before it was complete")
-        if self._finish not in FINISH:
+        finish = parse_finish_reason(self._finish, tool_calls=bool(self._calls))
+        if self._finish != "STOP" and finish in ("stop", "tool_calls"):  # such as `MALFORMED_FUNCTION_CALL` or `OTHER`
             raise self._error(f"the reply ended with {self._finish!r}")
-        finish = FINISH[self._finish]
         usage = self._usage.to_usage() if self._usage else Usage()
         return Completion(
             message=Message(
                 role="assistant", content=tuple(part.close() for part in self._parts), tool_calls=tuple(self._calls)
             ),
             usage=priced(usage, price),
-            finish_reason="tool_calls" if self._calls and finish == "stop" else finish,
+            finish_reason=finish,
             model=self._model,
         )
 
