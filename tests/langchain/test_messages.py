@@ -405,3 +405,13 @@ def test_reasoning_that_openais_compatible_servers_count_in_the_total_alone_is_o
     }
     message = AIMessage("Hi", usage_metadata=usage, response_metadata={"model_provider": provider})
     assert core_completion(message, model="xai:grok", price=FREE).usage.output_tokens == output
+
+
+@pytest.mark.parametrize("tier", ["priority", "flex"])
+def test_a_call_of_a_tier_with_its_own_price_is_unpriced_and_its_tokens_are_read(tier: str) -> None:
+    usage: Any = {"input_tokens": 100, "output_tokens": 30, "total_tokens": 130}
+    usage["input_token_details"] = {f"{tier}_cache_read": 40, f"{tier}_cache_creation": 10, tier: 60}
+    usage["output_token_details"] = {f"{tier}_reasoning": 20, tier: 10}
+    completion = core_completion(AIMessage("Hi", usage_metadata=usage), model="openai:gpt", price=FREE)
+    tokens = Usage(input_tokens=100, cached_tokens=40, cache_write_tokens=10, output_tokens=30, reasoning_tokens=20)
+    assert completion.usage == tokens.model_copy(update={"calls": 1, "unpriced_calls": 1})

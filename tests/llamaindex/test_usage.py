@@ -162,6 +162,13 @@ async def test_a_price_can_be_set() -> None:
     assert (await model.complete(QUESTION)).usage.cost == 11
 
 
+@pytest.mark.parametrize(("tier", "unpriced"), [("default", 0), ("priority", 1), ("flex", 1)])
+async def test_a_call_of_a_tier_with_its_own_price_is_unpriced(tier: str, unpriced: int) -> None:
+    raw = {"usage": {"prompt_tokens": 3, "completion_tokens": 2}, "service_tier": tier}
+    completion = await LLMModel(VendorEchoLLM(raw=raw), price=Price(input=1, output=1)).complete(QUESTION)
+    assert completion.usage.unpriced_calls == unpriced
+
+
 class MistralEchoLLM(EchoLLM):
     """A model of a vendor's package."""
 

@@ -57,6 +57,14 @@ def test_any_word_for_a_natural_end_is_stop(said: str) -> None:
     assert read(frame(content="hi"), frame(said)).finish_reason == "stop"
 
 
+@pytest.mark.parametrize(("tier", "unpriced"), [("default", 0), ("priority", 1), ("flex", 1)])
+def test_a_call_of_a_tier_with_its_own_price_is_unpriced(tier: str, unpriced: int) -> None:
+    usage = {"prompt_tokens": 3, "completion_tokens": 2}
+    reply = read(frame("stop", content="hi") | {"service_tier": tier}, {"choices": [], "usage": usage})
+    assert reply.usage.unpriced_calls == unpriced
+    assert reply.usage.total_tokens == 5
+
+
 @pytest.mark.parametrize("said", [None, "", "error", "abort"])
 def test_a_reply_without_a_natural_end_is_refused(said: str | None) -> None:
     with pytest.raises(BadResponseError, match="broke off"):

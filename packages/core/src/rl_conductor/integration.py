@@ -29,7 +29,7 @@ from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.models.anthropic.wire import REDACTED_PREFIX
 from rl_conductor.models.base import OnePieceModel, WrapperModel, arguments_of, checked, priced, require, within
 from rl_conductor.models.foreign_errors import host_error
-from rl_conductor.models.openai.wire import TokenCounts, response_format_of, token_counts
+from rl_conductor.models.openai.wire import TIERS_WITH_OWN_PRICE, TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
 from rl_conductor.models.request_options import allows_parallel_calls, parse_response_format, parse_tool_choice
@@ -48,6 +48,7 @@ from rl_conductor.workflow.workflow import AccessMode
 __all__ = [
     "PLAN_FORMAT_NAME",
     "REDACTED_PREFIX",
+    "TIERS_WITH_OWN_PRICE",
     "AccessMode",
     "Described",
     "FieldError",

@@ -26,7 +26,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import REDACTED_PREFIX
+from rl_conductor.integration import REDACTED_PREFIX, TIERS_WITH_OWN_PRICE
 from rl_conductor.types import (
     ContentPart,
     Continuation,
@@ -111,10 +111,10 @@ def core_usage(usage: UsageMetadata | None) -> Usage:
         return Usage()
     input_tokens, output_tokens = max(usage["input_tokens"], 0), max(usage["output_tokens"], 0)
     details = usage.get("input_token_details", {})
-    cached_tokens = max(min(details.get("cache_read") or 0, input_tokens), 0)
-    cache_writes = sum(cast("int", details.get(name) or 0) for name in CACHE_WRITE_DETAILS)
+    cached_tokens = max(min(_detail(details, "cache_read"), input_tokens), 0)
+    cache_writes = sum(_detail(details, name) for name in CACHE_WRITE_DETAILS)
     cache_write_tokens = max(min(cache_writes, input_tokens - cached_tokens), 0)
-    reasoning_tokens = usage.get("output_token_details", {}).get("reasoning") or 0
+    reasoning_tokens = _detail(usage.get("output_token_details", {}), "reasoning")
     return Usage(
         input_tokens=input_tokens,
         cached_tokens=cached_tokens,
@@ -122,6 +122,11 @@ def core_usage(usage: UsageMetadata | None) -> Usage:
         output_tokens=output_tokens,
         reasoning_tokens=max(min(reasoning_tokens, output_tokens), 0),
     )
+
+
+def _detail(details: Mapping[str, Any], name: str) -> int:
+    """Returns a count; its name begins with the service tier of OpenAI, if that has prices of its own."""
+    return sum(details.get(f"{prefix}{name}") or 0 for prefix in ("", *(f"{tier}_" for tier in TIERS_WITH_OWN_PRICE)))
 
 
 def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:

@@ -10,7 +10,7 @@ from langchain_core.messages.ai import UsageMetadata
 
 from langchain_conductor.messages import core_message, core_usage
 from rl_conductor.errors import BadResponseError
-from rl_conductor.integration import TokenCounts, parse_finish_reason, priced
+from rl_conductor.integration import TIERS_WITH_OWN_PRICE, TokenCounts, parse_finish_reason, priced
 from rl_conductor.types import Completion, FinishReason, Price, TextPart, Usage
 
 REFUSAL = "refusal"
@@ -56,7 +56,8 @@ def reply_usage(message: AIMessage, price: Price | None) -> Usage:
     if not counts and isinstance(reported, Mapping):
         usage = priced(TokenCounts.model_validate(reported).to_usage(), price)
     else:
-        usage = priced(_chat_usage(message), price if counts else None)
+        has_own_price = any(tier in counts.get("input_token_details", {}) for tier in TIERS_WITH_OWN_PRICE)
+        usage = priced(_chat_usage(message), price if counts and not has_own_price else None)
     is_cached = counts.get("total_cost") == 0  # as LangChain's caches mark a hit
     return usage.model_copy(update={"cached_calls": usage.calls}) if is_cached else usage
 

@@ -39,6 +39,9 @@ from rl_conductor.types import (
     Usage,
 )
 
+TIERS_WITH_OWN_PRICE = ("priority", "flex")
+"""OpenAI's service tiers whose calls do not cost the model's usual price, so that they count as unpriced."""
+
 
 @dataclass(frozen=True)
 class Dialect:
@@ -283,6 +286,7 @@ class _Frame(BaseModel):
     """A complete reply, or a chunk of a stream."""
 
     model: str | None = None
+    service_tier: str | None = None
     choices: list[_Choice] | None = None
     usage: TokenCounts | None = None
     error: Any = None  # which a gateway sends instead of choices after a status of 200
@@ -309,6 +313,7 @@ class Reply:
         self._refused = False
         self._stop_sequence: str | None = None
         self._usage = Usage()
+        self._tier: str | None = None
 
     def add(self, frame: object) -> Delta:
         """Adds a frame and returns its delta. Raises `ModelError`."""
@@ -324,6 +329,7 @@ class Reply:
             )
         self._model = parsed.model or self._model
         self._usage = parsed.usage.to_usage() if parsed.usage else self._usage
+        self._tier = parsed.service_tier or self._tier
         return self._add(parsed.choices[0]) if parsed.choices else Delta()
 
     def completion(self, price: Price | None) -> Completion:
@@ -338,7 +344,7 @@ class Reply:
         calls = tuple(self._tool_call(call) for call in self._calls)
         return Completion(
             message=Message(role="assistant", content=tuple(content), tool_calls=calls),
-            usage=priced(self._usage, price),
+            usage=priced(self._usage, None if self._tier in TIERS_WITH_OWN_PRICE else price),
             finish_reason=self._finish_reason(),
             is_refusal=self._refused,
             stop_sequence=self._stop_sequence,

@@ -47,7 +47,7 @@ from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
 
 from .async_support import inherits_method
 from .errors import translate_errors
-from .replies import finish_reason, refusal_text, reply_usage
+from .replies import finish_reason, has_usual_price, refusal_text, reply_usage
 from .sampling import apply_sampling, own_max_tokens, thinking_tokens
 from .vendor_state import messages_for, with_vendor_state
 
@@ -152,10 +152,11 @@ class LLMModel:
     ) -> Completion:
         message, refusal = self._message(response), refusal_text(response)
         reason = "content_filter" if refusal else reason
+        price = self.price if has_usual_price(response) else None
         return checked(
             Completion(
                 message=message,
-                usage=priced(reply_usage(messages, response), self.price),
+                usage=priced(reply_usage(messages, response), price),
                 finish_reason=parse_finish_reason(reason, tool_calls=bool(message.tool_calls)),
                 is_refusal=bool(refusal) and message.text == refusal,
                 model=self.name,

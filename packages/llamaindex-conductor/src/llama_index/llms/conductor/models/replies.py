@@ -12,6 +12,7 @@ from llama_index.core.callbacks.token_counting import get_llm_token_counts
 from llama_index.core.utilities.token_counting import TokenCounter
 
 from rl_conductor import Usage
+from rl_conductor.integration import TIERS_WITH_OWN_PRICE
 
 log = logging.getLogger("llama_index.llms.conductor")
 
@@ -73,6 +74,11 @@ def finish_reason(response: ChatResponse) -> str:
                 if reason := _get(part, name):
                     return str(getattr(reason, "value", reason))
     return ""
+
+
+def has_usual_price(response: ChatResponse) -> bool:
+    """Whether the reply was not of a service tier of OpenAI with prices of its own."""
+    return not any(_get(source, "service_tier") in TIERS_WITH_OWN_PRICE for source in _raw_replies(response))
 
 
 def refusal_text(response: ChatResponse) -> str:
