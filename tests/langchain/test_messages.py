@@ -281,6 +281,8 @@ def test_counts_that_cannot_be_are_put_in_bounds() -> None:
         ({"stop_reason": "max_tokens"}, "length"),
         ({"finish_reason": "SAFETY"}, "content_filter"),
         ({"stop_reason": "refusal"}, "content_filter"),
+        ({"prompt_feedback": {"block_reason": "PROHIBITED_CONTENT"}}, "content_filter"),
+        ({"prompt_feedback": {"block_reason": 0, "safety_ratings": []}, "finish_reason": "STOP"}, "stop"),
         ({"stopReason": "max_tokens"}, "length"),
         ({"stopReason": "guardrail_intervened"}, "content_filter"),
         ({"finish_reason": "something new"}, "stop"),
@@ -288,7 +290,7 @@ def test_counts_that_cannot_be_are_put_in_bounds() -> None:
     ],
     ids=str,
 )
-def test_the_end_of_a_reply_is_understood_in_every_vendors_words(metadata: dict[str, str], reason: str) -> None:
+def test_the_end_of_a_reply_is_understood_in_every_vendors_words(metadata: dict[str, Any], reason: str) -> None:
     reply = AIMessage("Hi", response_metadata=metadata)
     assert core_completion(reply, model="x:y", price=None).finish_reason == reason
 

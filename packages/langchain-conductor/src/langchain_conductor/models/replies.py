@@ -22,6 +22,8 @@ FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 """Where vendors' packages store why a reply ended; OpenAI's Responses API has a `status` instead."""
 INCOMPLETE_DETAILS = "incomplete_details"
 """Where that API stores why a reply with the status `incomplete` ended."""
+PROMPT_FEEDBACK, BLOCK_REASON = "prompt_feedback", "block_reason"
+"""Where Google's package stores why a prompt was blocked, to which there is an empty reply without a reason."""
 OPENAI_USAGE = "token_usage"
 """The key of OpenAI's token counts, which stand only there if a server repeats the role in each chunk of JSON."""
 PROVIDERS_WITH_REASON = ("openai", "anthropic")
@@ -88,6 +90,8 @@ def refusal_text(message: AIMessage) -> str:
 def finish_reason(message: AIMessage) -> FinishReason:
     """Maps the vendor's reason why the reply ended."""
     metadata = message.response_metadata
+    if isinstance(feedback := metadata.get(PROMPT_FEEDBACK), Mapping) and feedback.get(BLOCK_REASON):
+        return "content_filter"
     reason = next((metadata[key] for key in FINISH_KEYS if metadata.get(key)), None)
     if isinstance(details := metadata.get(INCOMPLETE_DETAILS), Mapping):
         reason = reason or details.get("reason")
