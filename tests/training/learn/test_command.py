@@ -134,6 +134,16 @@ def test_the_estimate_spends_nothing(folder: Path) -> None:
     assert "never more than $0.01, 2 minutes" in run(folder, "--estimate", "--usd", "0.01", "--minutes", "2")
 
 
+def test_the_estimate_for_a_finished_folder_changes_none_of_its_files(folder: Path) -> None:
+    def contents() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in (folder / "learned").rglob("*") if path.is_file()}
+
+    run(folder)
+    before = contents()
+    assert "expected: about" in run(folder, "--estimate", "--seed", "1")
+    assert contents() == before
+
+
 def test_the_estimate_includes_the_search_for_instructions(folder: Path) -> None:
     def calls(*arguments: str) -> int:
         found = re.search(r"about ([\d,]+) calls", run(folder, "--estimate", *arguments))

@@ -403,3 +403,16 @@ def test_the_command_learns_from_runs_and_counts_them(tmp_path: Path, monkeypatc
     ):
         refused = invoke(*arguments)
         assert (refused.exit_code, message in refused.output) == (2, True)
+
+
+def test_the_estimate_of_an_update_adds_no_runs_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROVIDERS, "skill", "training.learn.test_command:skill")
+    names = ("atlas", "speller", "pointer")
+    (tmp_path / "pool.toml").write_text("".join(f'[workers.{name}]\nmodel = "skill:{name}"\n' for name in names))
+    options = ("--pool", tmp_path / "pool.toml", "--out", tmp_path / "out")
+    assert invoke("--from-runs", export(tmp_path / "a.jsonl", production(2)), *options).exit_code == 0
+    stored = (tmp_path / "out" / "runs.jsonl").read_text()
+    export(tmp_path / "b.jsonl", production(2, first=5))
+    for judge in ((), ("--judge", "skill:judge")):
+        invoke("--from-runs", tmp_path / "b.jsonl", "--update", "--estimate", *judge, *options)
+        assert (tmp_path / "out" / "runs.jsonl").read_text() == stored

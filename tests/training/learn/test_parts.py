@@ -165,7 +165,20 @@ def test_opened_questions_are_recognised_when_their_line_numbers_change(tmp_path
     opened = {sample.question for sample in heldout.task.samples}
     changed = split_lines(["Is this new?", *questions] if change == "insert" else questions[::-1])
     assert opened <= {sample.question for sample in changed.train.samples}
-    assert (tmp_path / "heldout-1.json").exists()
+
+
+def test_a_split_with_another_seed_that_opens_nothing_leaves_the_held_out_questions_as_they_were(
+    tmp_path: Path,
+) -> None:
+    first = split(tmp_path)
+    opening = first.heldout.record_opening()
+    mistaken = split(tmp_path, seed=1)
+    assert first.heldout.ids <= {sample.id for sample in mistaken.train.samples}
+    assert split(tmp_path, seed=1).heldout.ids == mistaken.heldout.ids
+    assert [path.name for path in tmp_path.iterdir()] == ["heldout.json"]
+    again = split(tmp_path)
+    assert again.heldout.ids == first.heldout.ids
+    assert again.heldout.record_opening() == opening
 
 
 def open_all(folder: Path) -> None:

@@ -171,7 +171,7 @@ def learn(
     with TemporaryDirectory() as unused, (progress := _Progress(limits)).show(out):
         running = source.learn(
             pool,
-            out=unused if estimate_only and not out.exists() else out,
+            out=_copy_for_estimate(out, Path(unused)) if estimate_only else out,
             budget=limits,
             settings=_settings(seed, concurrency, **learners),
             on_estimate=partial(_show_estimate, limits=limits, is_all=estimate_only),
@@ -200,6 +200,14 @@ def _settings(
         training = TableSettings(seed=seed, **({"model": weights[1]} if weights[1] else {}))
         learners.append(partial(PlannerWeights, training))
     return replace(settings, learners=tuple(learners))
+
+
+def _copy_for_estimate(out: Path, parent: Path) -> Path:
+    from rl_conductor_training.learn.folder import copy_for_estimate  # noqa: PLC0415 - imports scipy
+
+    copy = parent / out.name  # as errors name it
+    copy_for_estimate(out, copy)
+    return copy
 
 
 def _show_estimate(estimate: CostEstimate, *, limits: Limits, is_all: bool) -> None:

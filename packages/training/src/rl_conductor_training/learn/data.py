@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -81,6 +81,7 @@ class HeldOut:
 
     def record_opening(self) -> HeldOutOpening:
         """Records that an answer to one of the questions was scored; a run that resumes keeps the first record."""
+        self.archive_other_opening()
         if self.path.exists():
             return read_value(self.path, HeldOutOpening)
         opening = HeldOutOpening(
@@ -92,6 +93,11 @@ class HeldOut:
         )
         write_value(self.path, opening)
         return opening
+
+    def archive_other_opening(self) -> None:
+        """Archives the record of an opening of other questions, because the folder is learned anew."""
+        if self.was_opened_with_others:
+            archive_opening(self.path)
 
 
 @dataclass(frozen=True)
@@ -155,8 +161,8 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
 
     Domains with fewer groups than there are parts are balanced together.
 
-    Groups that were held out and opened before, in a run on other questions or with another seed, are for training: the
-    record of that opening is archived.
+    Groups that were held out and opened before, in a run on other questions or with another seed, are for training.
+    Nothing is written: the record of that opening is archived when these held-out questions are opened.
 
     Args:
         task: the questions, or a name or file as for `load_questions`.
@@ -172,21 +178,21 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
     heldout = load_questions(heldout) if isinstance(heldout, str) else heldout
     for each in (task,) if heldout is None else (task, heldout):
         check_answers(each)
-    data = _split(task, heldout, seed, opening_file)
+    opened_before = _archived_openings(opening_file)
+    data = _split(task, heldout, seed, opening_file, opened_before)
     if data.heldout.was_opened_with_others:
-        archive_opening(opening_file)
-        data = _split(task, heldout, seed, opening_file)
+        data = _split(task, heldout, seed, opening_file, [*opened_before, opening_file])
     return data
 
 
-def _split(task: Task, heldout: Task | None, seed: int, opening_file: Path) -> LearnData:
-    """Splits a task; groups of archived openings are for training."""
+def _split(task: Task, heldout: Task | None, seed: int, opening_file: Path, opened_before: Iterable[Path]) -> LearnData:
+    """Splits a task; groups of openings before this one are for training."""
     whole = task if heldout is None else _join_tasks(task, heldout)
     own = set() if heldout is None else {sample.id for sample in heldout.samples}
     groups = _name_groups(whole.samples)
     rest = [sample for sample in whole.samples if sample.id not in own]
     _check_groups(task, {groups[sample.id] for sample in rest})
-    openings = [read_value(path, HeldOutOpening) for path in _archived_openings(opening_file)]
+    openings = [read_value(path, HeldOutOpening) for path in opened_before]
     opened = {groups[sample.id] for sample in rest if any(opening.includes(sample) for opening in openings)}
     shares: dict[Part, float] = {part: share for part, share in SHARES.items() if heldout is None or part != "heldout"}
     by_group = _assign_groups(rest, groups, seed, opened, shares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from rl_conductor.config.learned_folder import (
     CONDUCTOR_FILE,
     DOMAIN_FILE,
     EXAMPLES_FILE,
+    OPENING_FILE,
     SELECTOR_FILE,
     ConductorFile,
     fingerprint_worker,
@@ -26,6 +28,7 @@ from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor_training.learn.production.stored_runs import RUNS_FILE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +49,15 @@ class LearnedSystem:
     """The domain of the trained planner."""
     questions: Collection[str] = ()
     """Hashes of the questions that were learned from."""
+
+
+def copy_for_estimate(folder: Path, copy: Path) -> None:
+    """Copies the files that decide how the questions of a folder are split, so that an estimate does not change it."""
+    copy.mkdir(exist_ok=True)
+    openings = folder.glob(f"{Path(OPENING_FILE).stem}*.json")
+    for path in (*openings, folder / RUNS_FILE):
+        if path.is_file():
+            shutil.copy2(path, copy)
 
 
 def write_conductor_folder(

@@ -61,6 +61,7 @@ class Workspace:
 
         Learned workflows of several steps and trained planners get the domain of the task's questions.
         """
+        data.heldout.archive_other_opening()
         by_name = {learner.name: learner for learner in learners}
         learner = by_name.get(record.recommended) or PromptedPlanner(self.conductor)
         conductor, weights = learner.apply(self.conductor), learner.planner_entry
