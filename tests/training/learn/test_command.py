@@ -28,8 +28,8 @@ model = "skill:pointer"
 """
 
 
-def skill(name: str, *, price: Price | None = None) -> ScriptedModel:
-    """Builds the model `skill:NAME`."""
+def skill(name: str, *, price: Price | None = None, version: str = "") -> ScriptedModel:
+    """Builds the model `skill:NAME`; a `version` is an option that its name does not show."""
     return ScriptedModel(getattr(skills, name), name=name, price=price or Price(input=1, output=1))
 
 
@@ -124,6 +124,37 @@ def test_a_file_gives_the_judge_its_price(folder: Path) -> None:
         return float(found[1])
 
     assert dollars(str(judge)) > dollars("skill:judge") * 10
+
+
+def write_version(folder: Path, name: str, version: str) -> None:
+    """Writes the model `skill:NAME` to a judge's file, with an option that its name does not show."""
+    (folder / "judge.toml").write_text(f'model = "skill:{name}"\noptions = {{ version = "{version}" }}\n')
+
+
+def test_another_judge_of_the_same_name_scores_again(folder: Path) -> None:
+    questions = folder / "questions.jsonl"
+    lines = [json.loads(line) | {"scoring": "judge"} for line in questions.read_text().splitlines()]
+    questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    keys = []
+    for version in ("1", "1", "2"):
+        write_version(folder, "judge", version)
+        run(folder, "--judge", str(folder / "judge.toml"))
+        rows = (folder / "learned" / "experience.jsonl").read_text().splitlines()
+        keys.append({json.loads(row)["score_key"] for row in rows})
+    assert keys[0] == keys[1]
+    assert len(keys[2]) == 2 * len(keys[1])
+
+
+@pytest.mark.parametrize("entry", ["[planner]", "[workers.first]"])
+def test_another_planner_of_the_same_name_plans_again(folder: Path, entry: str) -> None:
+    counts = []
+    for version in ("1", "1", "2"):
+        model = f'{entry}\nmodel = "skill:atlas"\noptions = {{ version = "{version}" }}\n'
+        (folder / "pool.toml").write_text(model + POOL)
+        run(folder)
+        rows = map(json.loads, (folder / "learned" / "experience.jsonl").read_text().splitlines())
+        counts.append(sum(row["system"] == "prompted planner" and "the planner" in row["outcomes"] for row in rows))
+    assert counts == [6, 6, 12]
 
 
 def test_the_estimate_spends_nothing(folder: Path) -> None:

@@ -17,9 +17,11 @@ from typing import Literal
 from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.errors import ConfigError
+from rl_conductor.models import Model
 from rl_conductor.scoring import Score
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
+from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import (
     check_answers,
@@ -28,6 +30,8 @@ from rl_conductor_training.tasks.groups import (
     normalize_question,
     shared_questions,
 )
+from rl_conductor_training.tasks.scorers.judge import judge_entry
+from rl_conductor_training.workers.reply_cache import cache_version
 
 Part = Literal["train", "validation", "heldout"]
 SHARES: dict[Part, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
@@ -153,7 +157,25 @@ def load_questions(name: str | Path, *, judge: str | None = None) -> Task:
         ConfigError: there is neither, or it is invalid.
     """
     task = f"jsonl:{name}" if Path(name).is_file() else str(name)
-    return load_task(task, judge=judge) if task.startswith("jsonl:") else load_task(task)
+    return add_judge_version(load_task(task, judge=judge), judge) if task.startswith("jsonl:") else load_task(task)
+
+
+def add_judge_version(task: Task, judge: Model | str | None) -> Task:
+    """Adds what the judge's name does not show, such as its address, to the questions that it scores.
+
+    Results are stored by question, so another judge of the same name scores again.
+    """
+    version = cache_version(judge_entry(judge)) if isinstance(judge, str) else ""
+    if not version:
+        return task
+    added = {"judge version": fingerprint(version)}
+    return replace(
+        task,
+        samples=tuple(
+            sample.model_copy(update={"details": sample.details | added}) if "judge" in sample.details else sample
+            for sample in task.samples
+        ),
+    )
 
 
 def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task | str | None = None) -> LearnData:

@@ -61,6 +61,7 @@ class LearnRun:
             conductor=workspace.conductor,
             experience=self.experience,
             workers=workspace.workers,
+            planner_version=workspace.planner_version,
             concurrency=settings.concurrency,
             on_row=self._add_row,
             on_status=lambda status: self._report(f"{self._stage}: {status}"),

@@ -87,6 +87,8 @@ class Runner:
     experience: Experience
     workers: Mapping[str, str]
     """Fingerprints of the workers by name."""
+    planner_version: str = ""
+    """What the name of the planner's model does not show."""
     concurrency: int = 4
     on_row: Callable[[ExperienceRow], None] = lambda _row: None
     on_status: Callable[[str], None] = lambda _status: None
@@ -129,7 +131,7 @@ class Runner:
     async def run_conductor(self, samples: Sequence[Sample], system: str, conductor: Conductor) -> list[ExperienceRow]:
         """Runs a conductor that plans on each question; returns the rows within the budget, in order."""
         identity = conductor.planner.setup.model_dump_json(exclude={"card": {"tags"}}) + conductor.planner.model.name
-        identity += self._changed_cards(conductor)
+        identity += self.planner_version + self._changed_cards(conductor)
         keys = {sample.id: row_key(sample, identity, self.workers.values()) for sample in samples}
         await self._run_all((sample, system, keys[sample.id], conductor) for sample in samples)
         return [row for sample in samples if (row := self.experience.find(keys[sample.id])) is not None]

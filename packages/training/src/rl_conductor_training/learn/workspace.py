@@ -45,6 +45,8 @@ class Workspace:
     conductor: Conductor
     workers: Mapping[str, str]
     """Fingerprints of the workers."""
+    planner_version: str
+    """What the name of the planner's model does not show, such as its options."""
 
     @property
     def notes(self) -> list[str]:
@@ -88,21 +90,28 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
     """Opens the folder of a learning run, with a pool that caches its replies there."""
     pool_file: Path | None = None
     versions: dict[str, str] = {}
+    planner_version = ""
     access: AccessMode = "binary"
     if isinstance(pool, str | Path):
         pool_file = Path(pool)
         content = read_pool_file(pool_file)
         discovered = from_file(content, "", planner=planner)
         versions = {name: cache_version(entry) for name, entry in content.workers.items()}
+        if content.planner is not None and planner is None:
+            planner_version = cache_version(content.planner)
         pool, planner, access = discovered.pool, discovered.planner, discovered.access
     workers = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
     versions = versions or _function_versions(workers)
     planner = planner or Planner.from_pool(workers)
+    for name, worker in workers.items():
+        if worker.model is planner.model:
+            planner_version = versions.get(name, "")
     path = folder / REPLIES_FILE
     cached = WorkerPool(_cache_worker(worker, path, versions.get(name, "")) for name, worker in workers.items())
-    planner = replace(planner, model=CachedModel(planner.model, path, version="planner", on_reply=add_call_seconds))
+    version = f"planner {planner_version}".rstrip()
+    planner = replace(planner, model=CachedModel(planner.model, path, version=version, on_reply=add_call_seconds))
     conductor = Conductor(planner, cached, access=access, keep_prompts=False)
-    return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions))
+    return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions), planner_version)
 
 
 def _function_versions(pool: WorkerPool) -> dict[str, str]:

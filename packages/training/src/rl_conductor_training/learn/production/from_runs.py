@@ -24,7 +24,7 @@ from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.trace.feedback import POSITIVE_SCORE
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.learn.data import archive_opening
+from rl_conductor_training.learn.data import add_judge_version, archive_opening
 from rl_conductor_training.learn.experience import cost_order
 from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 from rl_conductor_training.learn.learn_run import OnProgress
@@ -88,7 +88,7 @@ async def learn_from_runs(
             on_estimate(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
             return await _learn_from_feedback(stored, rate, open_workspace(pool, planner, folder))
         return await learn(
-            judged_task(stored, load_judge(judge)),
+            add_judge_version(judged_task(stored, load_judge(judge)), judge),
             pool,
             out=folder,
             budget=budget,
