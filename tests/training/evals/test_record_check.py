@@ -119,6 +119,13 @@ async def test_a_planner_is_compared_with_its_own_rows(learned: Learned) -> None
     assert comparison.now.value == sum("direction" in name for name in found) / len(found)
 
 
+async def test_rows_are_found_if_the_ids_of_the_questions_were_others_then(learned: Learned) -> None:
+    earlier = [row.model_copy(update={"sample": f"line {row.sample}"}) for row in rows(learned.folder)]
+    (learned.folder / "experience.jsonl").write_text("".join(row.model_dump_json() + "\n" for row in earlier))
+    comparison = await compare_with_record(learned.folder, learned.questions)
+    assert (comparison.recorded.value, comparison.now.value) == (1, 1)
+
+
 async def test_a_folder_without_a_proof_has_no_record(learned: Learned) -> None:
     (learned.folder / "heldout.json").unlink()
     with pytest.raises(ConfigError, match="nothing was evaluated on held-out questions"):

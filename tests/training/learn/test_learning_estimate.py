@@ -22,8 +22,10 @@ from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
 from rl_conductor_training.learn.budget import RunSpending
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import REPLY_TOKENS, estimate_cost
-from rl_conductor_training.learn.experience import Experience, ExperienceRow
+from rl_conductor_training.learn.experience import Experience, ExperienceRow, ScoreTable
 from rl_conductor_training.learn.learners.base import SearchNeeds
+from rl_conductor_training.learn.runner import Runner
+from rl_conductor_training.learn.search.candidates import single_workers
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Task
 from rl_conductor_training.tasks.scorers.text import exact
@@ -155,6 +157,42 @@ async def test_the_same_reply_to_a_question_is_scored_once_also_by_a_later_proce
         counts.append(len(scored))
     assert counts[0] < counts[1]
     assert len(scored) == len(set(scored))
+
+
+async def test_questions_with_other_ids_or_groups_are_not_asked_and_scored_again(tmp_path: Path) -> None:
+    scored: list[str] = []
+
+    def count(sample: Sample, _text: str) -> Score:
+        scored.append(sample.id)
+        return Score(value=1)
+
+    task = replace(build_task(), scorer=count)
+    renamed = [
+        sample.model_copy(update={"id": f"new-{sample.id}", "domain": "new", "depth": 3, "details": {"group": "new"}})
+        for sample in task.samples
+    ]
+    workflows = single_workers(["atlas", "pointer"])
+    conductor = Conductor(build_planner(), build_pool())
+    for samples in (task.samples, renamed):
+        runner = Runner(replace(task, samples=tuple(samples)), conductor, Experience(tmp_path / "rows.jsonl"), {})
+        await runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
+        planned = await runner.run_conductor(samples, "prompted planner", conductor)
+        assert [row.sample for row in planned] == [sample.id for sample in samples]
+        table = ScoreTable(runner.workflow_rows(samples), samples)
+        assert [table.scores(workflow) for workflow in workflows] == [[1] * 20] * 2
+    assert not runner.added
+    assert len(runner.reused) == 60
+    assert {name for name in scored if name.startswith("new")} == set()
+
+
+async def test_copies_of_a_question_share_their_runs(tmp_path: Path) -> None:
+    first = build_task("direction").samples[0]
+    samples = [first, first.model_copy(update={"id": "copy"})]
+    workflows = single_workers(["pointer"])
+    conductor = Conductor(build_planner(), build_pool())
+    runner = Runner(Task("copies", tuple(samples), exact), conductor, Experience(tmp_path / "rows.jsonl"), {})
+    await runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
+    assert ScoreTable(runner.workflow_rows(samples), samples).scores(workflows[0]) == [1, 1]
 
 
 def test_more_steps_cost_more_and_an_unknown_price_makes_the_dollars_unknown(tmp_path: Path) -> None:

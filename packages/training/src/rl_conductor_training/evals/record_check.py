@@ -187,7 +187,7 @@ def _recorded_rows(folder: Path, content: ConductorFile, samples: Sequence[Sampl
     """Returns the row of the learned system for each question.
 
     Raises:
-        ConfigError: a row is missing, or is about another question with the same id.
+        ConfigError: a row is missing.
     """
     if not (folder / EXPERIENCE_FILE).is_file():
         raise ConfigError(
@@ -197,11 +197,10 @@ def _recorded_rows(folder: Path, content: ConductorFile, samples: Sequence[Sampl
     rows = [row for row in Experience(folder / EXPERIENCE_FILE).rows(samples) if row.source == "learn"]
     recorded = [_last_row(rows, sample, content.method, selector) for sample in samples]
     for sample, row in zip(samples, recorded, strict=True):
-        if row is None or row.question != sample.question:
+        if row is None:
             raise ConfigError(
-                f"the record of {str(folder)!r} has no score for question {sample.id!r}: "
-                + ("it was another question then; " if row else "a cap ended the evaluation early, or it was changed; ")
-                + "run rl-conductor learn again"
+                f"the record of {str(folder)!r} has no score for question {sample.id!r}: it was another question then, "
+                "or a cap ended the evaluation early; run rl-conductor learn again"
             )
     return [row for row in recorded if row is not None]
 
@@ -216,9 +215,10 @@ def _last_row(
     matching = [
         row
         for row in rows
-        if row.sample == sample.id and row.system == system and (selector is None or row.workflow == workflow)
+        if row.question == sample.question and row.system == system and (selector is None or row.workflow == workflow)
     ]
-    return matching[-1] if matching else None
+    same_id = [row for row in matching if row.sample == sample.id]  # a judged question may have several answers
+    return next(reversed(same_id or matching), None)
 
 
 def _detectable_loss(recorded: Sequence[float], groups: Sequence[str]) -> int:

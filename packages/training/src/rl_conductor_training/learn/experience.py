@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from operator import not_
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -31,7 +31,7 @@ class ExperienceRow(Row):
     key: str
     """Fingerprint of the question, its scoring, the workflow and its workers."""
     sample: str
-    """Id of the question."""
+    """Id of the question when it was asked; ids may be line numbers, which change."""
     question: Text
     system: str
     """`workflow`, or the name of a system with a planner."""
@@ -72,6 +72,10 @@ class ExperienceRow(Row):
         """Cost of the run, with that of the judge."""
         return Amount(self.usd, self.tokens, self.calls) + Amount.of(self.scoring)
 
+    def about(self, sample: Sample) -> Self:
+        """Returns the row with the id that its question has now."""
+        return self if self.sample == sample.id else self.model_copy(update={"sample": sample.id})
+
 
 def cost_order(usd: Decimal, tokens: float, unpriced_calls: int) -> tuple[bool, Decimal, float]:
     """Returns the key that sorts by dollars, then tokens; costs with an unknown price come last, by their tokens."""
@@ -84,6 +88,13 @@ def fingerprint_workers(pool: WorkerPool, versions: Mapping[str, str]) -> dict[s
     return {name: fingerprint(fingerprint_worker(worker), versions.get(name, "")) for name, worker in pool.items()}
 
 
+def describe_scoring(sample: Sample) -> str:
+    """Serialises a question with all that affects the score of a reply, but not what only names or groups it."""
+    return sample.model_dump_json(
+        exclude={"id": True, "domain": True, "depth": True, "contrast": True, "details": {"group"}}
+    )
+
+
 def row_key(sample: Sample, system: str, workers: Iterable[str]) -> str:
     """Computes the key of a system on a question, from everything that affects the score.
 
@@ -92,7 +103,7 @@ def row_key(sample: Sample, system: str, workers: Iterable[str]) -> str:
         system: the workflow, or the planner with its settings, as JSON.
         workers: fingerprints of the workers that the system uses.
     """
-    return fingerprint(sample.model_dump_json(), system, *workers, prompt_version())
+    return fingerprint(describe_scoring(sample), system, *workers, prompt_version())
 
 
 class Experience(RowFile[ExperienceRow]):
@@ -109,9 +120,9 @@ class Experience(RowFile[ExperienceRow]):
         """The scores of replies by `score_key`, because the same reply to a question is scored once."""
 
     def rows(self, samples: Iterable[Sample]) -> list[ExperienceRow]:
-        """Returns the rows about these questions, in the order of the file."""
-        ids = {sample.id for sample in samples}
-        return [row for row in self._rows.values() if row.sample in ids]
+        """Returns the rows about these questions, whatever their ids were then, in the order of the file."""
+        questions = {sample.question for sample in samples}
+        return [row for row in self._rows.values() if row.question in questions]
 
     def scoring_usage(self) -> Usage:
         """Returns the usage of the judge in all rows."""

@@ -27,7 +27,7 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.cut_off_replies import CutOffReplies, count_finishes, find_cut_off
-from rl_conductor_training.learn.experience import Experience, ExperienceRow, row_key
+from rl_conductor_training.learn.experience import Experience, ExperienceRow, describe_scoring, row_key
 from rl_conductor_training.learn.failures import count_outcomes, find_failures
 from rl_conductor_training.learn.production.stored_runs import request_of
 from rl_conductor_training.learn.record import WorkerFailures
@@ -134,7 +134,8 @@ class Runner:
         identity += self.planner_version + self._changed_cards(conductor)
         keys = {sample.id: row_key(sample, identity, self.workers.values()) for sample in samples}
         await self._run_all((sample, system, keys[sample.id], conductor) for sample in samples)
-        return [row for sample in samples if (row := self.experience.find(keys[sample.id])) is not None]
+        rows = ((sample, self.experience.find(keys[sample.id])) for sample in samples)
+        return [row.about(sample) for sample, row in rows if row is not None]
 
     async def plan(self, sample: Sample) -> PlanRecord | None:
         """Asks the planner for a plan; `None` if the budget left no room for it."""
@@ -148,16 +149,19 @@ class Runner:
         self.refund_cached(record.calls)
         return record
 
-    def workflow_rows(self, samples: Iterable[Sample]) -> list[ExperienceRow]:
+    def workflow_rows(self, samples: Sequence[Sample]) -> list[ExperienceRow]:
         """Returns the rows of workflows on these questions.
 
         Those from before a change of the question, its scoring, the workers or the prompts are left out.
         """
-        by_id = {sample.id: sample for sample in samples}
+        by_question: dict[str, list[Sample]] = defaultdict(list)
+        for sample in samples:
+            by_question[sample.question].append(sample)
         return [
-            row
-            for row in self.experience.rows(by_id.values())
-            if row.workflow is not None and row.key == self.workflow_key(by_id[row.sample], row.workflow)
+            row.about(sample)
+            for row in self.experience.rows(samples)
+            for sample in by_question[row.question]
+            if row.workflow is not None and row.key == self.workflow_key(sample, row.workflow)
         ]
 
     def find_failures(self) -> tuple[WorkerFailures, ...]:
@@ -231,7 +235,7 @@ class Runner:
         """Scores the answer of a run. Raises `LimitError` if the budget left no room for a judge."""
         if failure:
             return _Scored(wrong(None, failure), failure)
-        key = fingerprint(sample.model_dump_json(), text)
+        key = fingerprint(describe_scoring(sample), text)
         usages: list[Usage] = []
         with call_scope(self.budget, None, usages):
             score = await self._score_once(sample, text, key)
