@@ -71,6 +71,15 @@ def test_a_learned_conductor_is_graded_by_the_scorers_of_the_questions(learned: 
     assert chain.output.usage.total_cost == pytest.approx(chain.output.usage.total_tokens / 1e6)
 
 
+def test_questions_of_few_templates_are_groups_of_their_own_as_in_learning(pool_file: Path, tmp_path: Path) -> None:
+    MODELS["clerk"] = ScriptedModel("4", name="clerk")
+    lines = [json.dumps({"id": f"q{n}", "question": f"What is 2 + {n}?", "answer": f"{2 + n}"}) for n in range(2)]
+    lines.append(json.dumps({"id": "q2", "question": "How many legs does a cat have?", "answer": "4"}))
+    (tmp_path / "sums.jsonl").write_text("\n".join(lines))
+    log = run("rl_conductor_training/questions", pool_file, tmp_path, task_args={"file": str(tmp_path / "sums.jsonl")})
+    assert [sample.metadata["group"] for sample in log.samples or []] == ["q0", "q1", "q2"]
+
+
 def test_wrong_answers_are_wrong_and_explained(learned: Learned, pool_file: Path, tmp_path: Path) -> None:
     MODELS["clerk"] = ScriptedModel("north", name="clerk")
     arguments = {"file": str(learned.questions), "limit": 4}

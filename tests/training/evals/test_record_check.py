@@ -13,6 +13,7 @@ from rl_conductor import ConfigError, LimitError, Limits, ScriptedModel, WorkerP
 from rl_conductor.errors import AuthenticationError
 from rl_conductor.types import Request
 from rl_conductor_training.evals import compare_with_record
+from rl_conductor_training.learn import LearnSettings, learn
 from rl_conductor_training.learn.experience import ExperienceRow
 from rl_conductor_training.tasks import load_task
 from skilled_folder import Learned
@@ -93,6 +94,23 @@ async def test_questions_without_a_reply_count_as_wrong_and_say_why(learned: Lea
     assert comparison.is_worse
     assert "no reply" in comparison.report
     assert "the key is invalid" in comparison.report
+
+
+async def test_the_groups_are_those_that_learning_used(tmp_path: Path) -> None:
+    """Questions of few templates are groups of their own, of which the held-out ones alone would be fewer."""
+    whole = skills.build_task(count=12)
+    task = replace(whole, samples=tuple(sample.model_copy(update={"details": {}}) for sample in whole.samples))
+    settings = LearnSettings(max_steps=2)
+    record = await learn(task, skills.build_pool(), planner=skills.build_planner(), out=tmp_path, settings=settings)
+    assert record.groups == len(task.samples)
+    comparison = await compare_with_record(tmp_path, task, pool=skills.build_pool(), planner=skills.build_planner())
+    assert comparison.now.groups == comparison.now.n
+
+    opening = json.loads((tmp_path / "heldout.json").read_text())
+    del opening["groups"]  # as an earlier version wrote it
+    (tmp_path / "heldout.json").write_text(json.dumps(opening))
+    again = await compare_with_record(tmp_path, task, pool=skills.build_pool(), planner=skills.build_planner())
+    assert again == comparison
 
 
 async def test_the_limits_are_those_of_the_whole_comparison(learned: Learned) -> None:

@@ -7,6 +7,7 @@ questions, with their own scorers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 try:
@@ -26,9 +27,8 @@ from rl_conductor.config.discovery import discover
 from rl_conductor.trace.trace import Trace
 from rl_conductor_training.evals.inspect_messages import core_request, inspect_output
 from rl_conductor_training.evals.record_check import held_out_questions
-from rl_conductor_training.learn.data import load_questions
+from rl_conductor_training.learn.data import load_questions, name_groups
 from rl_conductor_training.tasks import Task as ConductorTask
-from rl_conductor_training.tasks.groups import group_of
 
 DISCOVERED = "auto"
 """The model name `conductor/auto`: the conductor of the models that are found on this machine."""
@@ -110,11 +110,11 @@ def questions(file: str, judge: str | None = None, heldout_of: str | None = None
         limit: keep only the first questions.
     """
     loaded = load_questions(file, judge=judge)
+    groups: Mapping[str, str] = name_groups(loaded.samples)
     if heldout_of is not None:
-        loaded = held_out_questions(heldout_of, loaded)
+        loaded, groups = held_out_questions(heldout_of, loaded)
     loaded = loaded if limit is None else loaded.first(limit)
-    groups = {sample.id: group_of(sample) for sample in loaded.samples}
-    if len(set(groups.values())) == 1:  # a single cluster has no standard error
+    if len({groups[sample.id] for sample in loaded.samples}) == 1:  # a single cluster has no standard error
         groups = {name: name for name in groups}
     samples = [
         Sample(input=sample.question, target=sample.answer, id=sample.id, metadata={GROUP: groups[sample.id]})

@@ -8,11 +8,12 @@ change, at most one check in 40 fails by chance.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.jsonl import read_value
@@ -32,12 +33,11 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Dollars, Request, Text, Value
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.learn.data import HeldOutOpening, load_questions
+from rl_conductor_training.learn.data import HeldOutOpening, load_questions, name_groups
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.statistics import Difference, Estimate, estimate, mean_difference
 from rl_conductor_training.tasks import Sample, Task
-from rl_conductor_training.tasks.groups import group_of
 
 LISTED_CHANGES = 10
 """Number of changed answers that a report lists."""
@@ -138,11 +138,11 @@ async def compare_with_record(
     conductor = Conductor.load(folder, pool=pool, planner=planner)
     try:
         content = read_conductor_file(folder)
-        samples = held_out_questions(folder, task if isinstance(task, Task) else load_questions(task))
-        recorded = _recorded_rows(folder, content, samples.samples)
-        groups = [group_of(sample) for sample in samples.samples]
+        heldout = held_out_questions(folder, task if isinstance(task, Task) else load_questions(task))
+        recorded = _recorded_rows(folder, content, heldout.task.samples)
+        groups = [heldout.groups[sample.id] for sample in heldout.task.samples]
         detectable = _detectable_loss([row.score for row in recorded], groups)
-        rows = await _run(conductor, samples, Limits.or_default(limits, Limits()), concurrency)
+        rows = await _run(conductor, heldout.task, Limits.or_default(limits, Limits()), concurrency)
     finally:
         await conductor.aclose()
     scores = [[row.score for row in part] for part in (recorded, rows)]
@@ -160,8 +160,17 @@ async def compare_with_record(
     )
 
 
-def held_out_questions(folder: str | Path, task: Task) -> Task:
-    """Returns the task with the held-out questions of a learned conductor only, in the order of its record.
+class HeldOutQuestions(NamedTuple):
+    """The held-out questions of a learned conductor."""
+
+    task: Task
+    """These questions only, in the order of the record."""
+    groups: Mapping[str, str]
+    """Group by sample id, as when it was learned; groups are independent of each other."""
+
+
+def held_out_questions(folder: str | Path, task: Task) -> HeldOutQuestions:
+    """Returns the held-out questions of a learned conductor.
 
     Raises:
         ConfigError: no question was held out, or one is missing in the task.
@@ -173,14 +182,16 @@ def held_out_questions(folder: str | Path, task: Task) -> Task:
             "so there is no record to compare with; see its report.html"
         )
     by_id = {sample.id: sample for sample in task.samples}
-    names = read_value(folder / OPENING_FILE, HeldOutOpening).samples
+    opening = read_value(folder / OPENING_FILE, HeldOutOpening)
+    names = opening.samples
     missing = [name for name in names if name not in by_id]
     if missing or not names:
         raise ConfigError(
             f"task {task.name!r} lacks {len(missing)} of {len(names)} held-out questions of {str(folder)!r}, such as "
             f"{missing[:1]}; give the questions that it was learned from"
         )
-    return Task(task.name, tuple(by_id[name] for name in names), task.scorer)
+    groups = dict(zip(names, opening.groups, strict=True)) if opening.groups else name_groups(task.samples)
+    return HeldOutQuestions(Task(task.name, tuple(by_id[name] for name in names), task.scorer), groups)
 
 
 def _recorded_rows(folder: Path, content: ConductorFile, samples: Sequence[Sample]) -> list[ExperienceRow]:

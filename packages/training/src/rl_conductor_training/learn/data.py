@@ -50,6 +50,8 @@ class HeldOutOpening(Value):
     """Ids of the questions."""
     hashes: tuple[str, ...] = ()
     """Hashes of the questions, because ids may be line numbers; records of earlier versions have none."""
+    groups: tuple[str, ...] = ()
+    """The group of each question; records of earlier versions have none."""
 
     def includes(self, sample: Sample) -> bool:
         """Whether the sample is one of the questions."""
@@ -61,6 +63,8 @@ class HeldOut:
     """The held-out questions, which are opened once, at the end; a file records it from the first scored answer on."""
 
     task: Task
+    groups: Mapping[str, str]
+    """Group by sample id."""
     seed: int
     path: Path
     """File of the record."""
@@ -94,6 +98,7 @@ class HeldOut:
             seed=self.seed,
             samples=tuple(sample.id for sample in self.task.samples),
             hashes=tuple(hash_question(sample.question) for sample in self.task.samples),
+            groups=tuple(self.groups[sample.id] for sample in self.task.samples),
         )
         write_value(self.path, opening)
         return opening
@@ -211,7 +216,7 @@ def _split(task: Task, heldout: Task | None, seed: int, opening_file: Path, open
     """Splits a task; groups of openings before this one are for training."""
     whole = task if heldout is None else _join_tasks(task, heldout)
     own = set() if heldout is None else {sample.id for sample in heldout.samples}
-    groups = _name_groups(whole.samples)
+    groups = name_groups(whole.samples)
     rest = [sample for sample in whole.samples if sample.id not in own]
     _check_groups(task, {groups[sample.id] for sample in rest})
     openings = [read_value(path, HeldOutOpening) for path in opened_before]
@@ -230,11 +235,11 @@ def _split(task: Task, heldout: Task | None, seed: int, opening_file: Path, open
         return replace(whole, samples=samples)
 
     return LearnData(
-        whole, select("train"), select("validation"), HeldOut(select("heldout"), seed, opening_file), groups
+        whole, select("train"), select("validation"), HeldOut(select("heldout"), groups, seed, opening_file), groups
     )
 
 
-def _name_groups(samples: Sequence[Sample]) -> dict[str, str]:
+def name_groups(samples: Sequence[Sample]) -> dict[str, str]:
     """Returns the group of each question; if the questions have too few templates, each is a group of its own."""
     groups = {sample.id: group_of(sample) for sample in samples}
     has_own_groups = any(sample.details.get("group") or sample.contrast for sample in samples)
