@@ -30,7 +30,7 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
-from rl_conductor.types import FREE, Completion, Message, Price, Request, prompt_in
+from rl_conductor.types import FREE, Completion, Message, Price, Request, Sampling, prompt_in
 from rl_conductor_training.cut_off_replies import cut_off_table
 from rl_conductor_training.learn import LearnProgress, LearnRecord, LearnSettings, pipeline, report
 from rl_conductor_training.learn import learn as run_learn
@@ -340,6 +340,40 @@ async def test_a_cap_in_tokens_is_never_passed(tmp_path: Path) -> None:
     with pytest.raises(LimitError, match=r"the caps are too low to ask the workers a single question"):
         await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path, budget=Limits(tokens=300))
     assert stored_usage(tmp_path / "replies.sqlite").total_tokens <= 300
+
+
+async def test_the_caps_that_an_error_names_suffice_although_a_dear_worker_was_not_measured(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def dear_pool() -> WorkerPool:
+        dear = ScriptedModel(skills.speller, name="dear", price=Price(input=100, output=100))
+        speller = Worker.of("speller", dear, description="speller", sampling=Sampling(max_tokens=40))
+        return WorkerPool([speller, *(worker for worker in build_pool().values() if worker.name != "speller")])
+
+    with pytest.raises(LimitError, match="raise the caps") as caught:
+        await learn(
+            build_task(), dear_pool(), planner=build_planner(), out=tmp_path, budget=Limits(usd=Decimal("0.015"))
+        )
+    (warning,) = [message for message in caplog.messages if "can't be measured" in message]
+    assert warning.startswith("speller can't be measured: each call reserves $0.0")
+    assert "lower its max_tokens (now 40), or raise the caps to $0.0" in warning
+
+    caplog.clear()
+    enough = Limits(usd=Decimal(str(caught.value.needed)))
+    record = await learn(build_task(), dear_pool(), planner=build_planner(), out=tmp_path, budget=enough)
+    assert not any("cap" in note for note in record.notes)
+    assert "can't be measured" not in caplog.text
+
+
+async def test_a_search_that_a_cap_ended_says_what_a_thorough_one_takes(tmp_path: Path) -> None:
+    pool = WorkerPool(
+        replace(worker, sampling=Sampling(max_tokens=16)) for worker in build_pool(Price(input=10, output=10)).values()
+    )
+    budget = Limits(usd=Decimal("0.08"))
+    record = await learn(build_task(), pool, planner=build_planner(), out=tmp_path, budget=budget)
+    assert any(note.startswith("a cap ended exploration early") for note in record.notes)
+    (note,) = [note for note in record.notes if "a thorough one takes about $" in note]
+    assert note.startswith("the caps left room for a smaller search only; ")  # the planned search was the whole one
 
 
 async def test_a_cap_that_leaves_nothing_for_the_proof_is_named_and_the_heldout_questions_stay_closed(

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import EXPERIENCE_FILE
 from rl_conductor.errors import LimitError
-from rl_conductor.workflow.limits import Limits
+from rl_conductor.pool.worker import Worker
+from rl_conductor.types import Request
+from rl_conductor.workflow.limits import Limits, upper_bound
 from rl_conductor_training.learn.budget import RunSpending, SharedBudget
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.estimate import estimate_cost
@@ -17,7 +19,7 @@ from rl_conductor_training.learn.learners.base import SearchNeeds
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.learn.search.explore import shuffled
-from rl_conductor_training.learn.search.plan import CAP_NAMES, MEASURING, describe_need
+from rl_conductor_training.learn.search.plan import CAP_NAMES, MEASURING, describe_cost, describe_need
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Workspace
 from rl_conductor_training.row_file import fingerprint
@@ -56,6 +58,8 @@ class LearnRun:
         key = fingerprint(*workspace.workers.values(), *map(Sample.model_dump_json, data.task.samples))
         self.spending = RunSpending(workspace.folder, self.experience, key)
         self.budget = SharedBudget(limits, self.spending.amount)
+        self.is_measured = False
+        """Whether each worker answered a question, so that the cost of a search is known."""
         self.runner = Runner(
             task=data.task,
             conductor=workspace.conductor,
@@ -79,14 +83,18 @@ class LearnRun:
         self.notes.append(f"a cap ended {stage} early: {consequence}")
 
     def caps_needed(self, thorough: Cost) -> Cost:
-        """Returns the caps for a thorough run: its cost as measured, or estimated if nothing was, and room for a call.
+        """Returns the caps for a run that costs `thorough`, as far as it is known by now, and has room for a call.
 
         A call is made only if all that it reserves fits the caps of its stage, of which the first stage has the
-        smallest.
+        smallest. Calls at the same time need no more room: one that does not fit beside the others waits for them.
         """
-        usd, seconds = float(self.estimate.usd or 0), self.estimate.minutes * 60
-        estimated = Cost(usd=usd, tokens=self.estimate.tokens, calls=self.estimate.calls, seconds=seconds)
-        return (thorough if thorough.tokens else estimated) + self.budget.largest_call * (1 / MEASURING)
+        spending, estimate = self.budget.spending, self.estimate
+        if spending.calls:  # steps of chains have longer prompts than what was measured
+            thorough = thorough.at_least(spending * (thorough.calls / spending.calls))
+        if not self.is_measured:  # a worker that could not be called may be the dearest
+            usd, seconds = float(estimate.usd or 0), estimate.minutes * 60
+            thorough = thorough.at_least(Cost(usd=usd, tokens=estimate.tokens, calls=estimate.calls, seconds=seconds))
+        return thorough + self.budget.largest_call * (1 / MEASURING)
 
     def caps_too_low(self, purpose: str, thorough: Cost) -> LimitError:
         """Builds the error of caps that did not suffice for `purpose`; it names the one that ran out."""
@@ -100,6 +108,12 @@ class LearnRun:
             remaining=max(float(getattr(limits, limit)) - getattr(spending, limit), 0.0),
         )
 
+    def describe_refused_workers(self) -> list[str]:
+        """Describes the workers of which a single call reserves more than the first stage may spend."""
+        question = min((sample.question for sample in self.questions), key=len)
+        pool = self.workspace.conductor.pool
+        return [text for worker in pool.values() if (text := _describe_refusal(worker, question, self.limits))]
+
     def _report(self, stage: str, row: ExperienceRow | None = None) -> None:
         self._on_progress(LearnProgress(stage, self.budget.total.spent, row))
 
@@ -107,3 +121,16 @@ class LearnRun:
         if row.sample in self.data.heldout.ids:
             self.data.heldout.record_opening()
         self._report(self._stage, row)
+
+
+def _describe_refusal(worker: Worker, question: str, limits: Limits) -> str:
+    """Says why a worker can't be measured under these caps; empty if it can."""
+    bound = upper_bound(Request.user(question, sampling=worker.sampling), worker.model.price)
+    reserved = Cost(usd=float(bound.cost or 0), tokens=bound.tokens, calls=1)
+    if worker.model.capabilities.delegates or reserved.share(limits) <= MEASURING:
+        return ""
+    return (
+        f"{worker.name} can't be measured: each call reserves {describe_cost(reserved, limits)} for its longest reply, "
+        f"and measuring the workers may take {MEASURING:.0%} of the caps; lower its max_tokens (now "
+        f"{bound.output_tokens:,}), or raise the caps to {describe_cost(reserved * (1 / MEASURING), limits)} or more"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +32,8 @@ from rl_conductor_training.learn.workspace import Pool, open_workspace
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate, check_judge_price, check_prices
 from rl_conductor_training.tasks import Task
+
+log = logging.getLogger("rl_conductor_training.learn")
 
 Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 
@@ -80,6 +83,8 @@ async def learn(
         check_judge_price(data.task, limits)
         run = LearnRun(data, workspace, limits, settings, on_progress)
         add_production_rows(run.runner, rated)
+        for warning in run.describe_refused_workers():
+            log.warning(warning)
         on_estimate(estimate_cost(data, workspace.conductor, settings, run.needs, limits))
         try:
             return await _run_stages(run, rated)
@@ -105,7 +110,15 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
     proof = await prove(run, learners, lessons, plan) if has_room or gate.is_promising else None
     workers = summarize_workers(lessons.table, lessons.singles, groups)
     record = _build_record(
-        run, search, plan, exploration, gate=gate, workers=workers, validation=validation, proof=proof
+        run,
+        search,
+        plan,
+        exploration,
+        gate=gate,
+        workers=workers,
+        validation=validation,
+        proof=proof,
+        is_whole=is_whole,
     )
     run.workspace.write(record, learners, run.data)
     return record
@@ -121,10 +134,12 @@ def _build_record(
     workers: Sequence[SystemSummary],
     validation: Sequence[ValidationResult],
     proof: Proof | None,
+    is_whole: bool,
 ) -> LearnRecord:
-    if plan.is_smaller:
+    if not is_whole:
         need = describe_need(run.caps_needed(plan.thorough), run.limits)
-        run.notes.append(f"the caps left room for a smaller search only ({plan.summary}); {need}")
+        size = f" ({plan.summary})" if plan.is_smaller else ""
+        run.notes.append(f"the caps left room for a smaller search only{size}; {need}")
     spending = run.budget.total.spent
     return LearnRecord(
         task=run.data.task.name,

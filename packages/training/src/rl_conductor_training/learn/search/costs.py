@@ -32,6 +32,10 @@ class Cost(Value):
     def __mul__(self, factor: float) -> Cost:
         return Cost(**{name: amount * factor for name, amount in self})
 
+    def at_least(self, other: Cost) -> Cost:
+        """Returns the larger amount of the two in each unit."""
+        return Cost(**{name: max(amount, getattr(other, name)) for name, amount in self})
+
     def share(self, limits: Limits) -> float:
         """Returns the largest share of a cap that this cost takes; 0 without caps."""
         return max(self._shares(limits).values(), default=0.0)

@@ -193,14 +193,19 @@ def store_plan(path: Path, plan: SearchPlan, key: str) -> SearchPlan:
 
 
 def describe_need(needed: Cost, limits: Limits) -> str:
-    """Says which caps a thorough run needs, in the units of the caps, rounded up."""
+    """Says which caps a thorough run needs."""
+    return f"a thorough one takes about {describe_cost(needed, limits)}, or more"
+
+
+def describe_cost(needed: Cost, limits: Limits) -> str:
+    """Lists a cost in the units of the caps, rounded up."""
     parts = [
         *([f"${_UP.create_decimal_from_float(needed.usd):,f}"] if limits.usd is not None else []),
         *([f"{ceil(needed.tokens):,} tokens"] if limits.tokens is not None else []),
         *([f"{ceil(needed.calls):,} calls"] if limits.calls is not None else []),
         *([f"{ceil(needed.seconds / 60)} minutes"] if limits.seconds is not None else []),
     ]
-    return f"a thorough one takes about {' and '.join(parts)}, or more"
+    return " and ".join(parts)
 
 
 def _plan_level(

@@ -75,6 +75,7 @@ async def measure_workers(run: LearnRun) -> tuple[dict[str, list[ExperienceRow]]
     }
     if not any(rows.values()):
         raise run.caps_too_low("to ask the workers a single question", Cost())
+    run.is_measured = all(rows.values())
     run.notes += describe_failures(rows)
     # Rows of an earlier process took none of this time.
     seconds = sum(row.seconds for name in names for row in rows[name] if row.created >= created)
