@@ -263,7 +263,14 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
         ({"question": " ", "answer": "x"}, "row 1 of .* question: missing"),
         ({"question": "q", "answer": "  "}, "scoring 'exact' needs an answer"),
         ({"prompt": "q", "expected": "x"}, "the names must be question, answer and others, not prompt, expected"),
-        ({"question": "q", "answer": "x", "colour": "red"}, "colour: there is no such setting"),
+        (
+            {"question": "q", "answer": "x", "colour": "red"},
+            "colour: there is no such setting; write one of question, answer, scoring, id, domain",
+        ),
+        (
+            {"question": "q", "answer": "x", "Kategorie": "red"},
+            "kategorie: there is no such setting; rename it to domain",
+        ),
         ({"question": "q", "answer": "x", "scoring": "judge"}, "needs a model: judge='provider:model', or --judge"),
     ],
 )
@@ -336,6 +343,8 @@ def test_contrast_sets_stay_in_one_split(tmp_path: Path) -> None:
         ("q.jsonl", '{"question": "1 + 1", "answer": "2"}\r\n'),
         ("q.csv", "question,answer\r\n1 + 1,2\r\n"),
         ("q.csv", "question;answer;tolerance\r\n1 + 1;2;\r\n"),
+        ("q.csv", "sep=;\r\nquestion;answer\r\n1 + 1;2\r\n"),
+        ("q.csv", "question;answer\r\n1 + 1;2;;;\r\n;;;;\r\n;;;;\r\n"),
         ("q.tsv", "question\tanswer\tscoring\r\n1 + 1\t2\t\r\n"),
         ("Q.CSV", "question,answer\r\n1 + 1,2\r\n"),
     ],

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -44,6 +44,10 @@ class ProgramTest(Value):
 class TaskLine(Value, coerce_numbers_to_str=True):
     """One line of the file: a question and its scoring method."""
 
+    unknown_fields: ClassVar = dict.fromkeys(
+        ("category", "topic", "kategorie", "thema"),
+        "there is no such setting; rename it to domain, which is the kind of the question, or remove it",
+    )
     question: str = Field(min_length=1)
     answer: str = ""
     """The right answer; for `regex` a pattern, for `judge` also a description of a right answer."""
@@ -133,7 +137,7 @@ def _sample(row: DataRow, number: int) -> Sample:
     try:
         return TaskLine.model_validate(filled).sample(number)
     except ValidationError as error:
-        raise ValueError("; ".join(map(str, field_errors(error)))) from error
+        raise ValueError("; ".join(map(str, field_errors(error, model=TaskLine)))) from error
 
 
 def _is_unset(value: object) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,6 +18,8 @@ from rl_conductor.scoring import Sample, Scorer, Split, Task, split_of
 DataRow = dict[str, Any]
 TABLE_SUFFIXES = (".csv", ".tsv")
 SURPLUS = "surplus cells"
+SEPARATOR_LINE = re.compile(r"sep=.\s*")
+"""The first line that Excel writes and reads, and that is no row: it names the separator."""
 MAX_CELL_CHARS = 1 << 30
 """Maximum characters of a CSV cell; the default of the `csv` module is 131,072."""
 MISSING_LIBRARY = "reading data sets needs {}: pip install 'rl-conductor-training[datasets]'"
@@ -80,21 +84,26 @@ def _read_file(path: Path) -> Iterator[DataRow]:
 
 
 def _read_table(file: TextIO, path: Path) -> Iterator[DataRow]:
-    """Reads rows separated by commas, semicolons or tabs, whichever the line of names has most of."""
+    """Reads rows separated by commas, semicolons or tabs, whichever the line of names has most of.
+
+    Empty rows are left out, and so is Excel's first line that names the separator.
+    """
     names = file.readline()
-    file.seek(0)
+    if SEPARATOR_LINE.fullmatch(names):
+        names = file.readline()
     delimiter = max(",;\t", key=names.count)
     csv.field_size_limit(MAX_CELL_CHARS)
-    reader = csv.DictReader(file, delimiter=delimiter, restkey=SURPLUS)
+    reader = csv.DictReader(chain([names], file), delimiter=delimiter, restkey=SURPLUS)
     try:
         for row in reader:
-            if SURPLUS in row:
+            if any(row.pop(SURPLUS, ())):
                 first = next(iter(row.values()))
                 raise ConfigError(
                     f"the row of {str(path)!r} that begins with {first!r} has more cells than the line of names: "
                     f"put texts that contain {delimiter!r} in double quotes"
                 )
-            yield row
+            if any(row.values()):
+                yield row
     except csv.Error as error:
         raise ConfigError(f"line {reader.line_num} of {str(path)!r} can't be read as CSV: {error}") from error
 
