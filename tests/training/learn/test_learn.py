@@ -141,6 +141,26 @@ async def test_a_worker_that_is_right_nearly_as_often_and_costs_less_is_recommen
     assert "Single workers" in (tmp_path / "out" / "report.html").read_text()
 
 
+async def test_a_selector_that_asks_the_dear_worker_only_where_needed_is_recommended(tmp_path: Path) -> None:
+    def strong(request: Request) -> str:
+        place, city = skills.pointer(request), skills.atlas(request)
+        return city if place == "?" else place
+
+    workers = {
+        "strong": ScriptedModel(strong, name="strong", price=Price(input=5, output=20)),
+        "fast": ScriptedModel(skills.pointer, name="fast", price=Price(input="0.1", output="0.4")),
+    }
+    settings = LearnSettings(max_steps=1)
+    record = await run_learn(build_wordings(), workers, planner=build_planner(), out=tmp_path, settings=settings)
+    assert not record.gate.is_open
+    assert record.gate.saving > 0.5
+    assert report.gate_table(record).rows[-1][0] == "cheapest right workflow: dollars saved"
+    assert record.proof is not None
+    costs = {system.name: system.usd for system in record.proof.systems}
+    assert costs["linear"] < costs["best single"]
+    assert record.recommended == "linear"
+
+
 def heldout_questions(task: Task, seed: int, folder: Path) -> set[str]:
     data = split_task(task, seed=seed, opening_file=folder / "heldout.json")
     return {sample.question for sample in data.heldout.task.samples}

@@ -328,17 +328,20 @@ def test_a_gain_that_few_groups_can_not_show_is_worth_the_held_out_questions() -
 
 
 @pytest.mark.parametrize(
-    ("right", "usd", "cheapest"),
-    [(69, "0.1", "b"), (68, "0.1", None), (69, "2", None), (70, "0.1", None)],
+    ("right", "usd", "cheapest", "saving"),
+    [(69, "0.1", "b", 0.89), (68, "0.1", None, 0.87), (7, "0.1", None, 0.09), (69, "2", None, 0), (70, "0.1", None, 0)],
 )
-def test_a_cheaper_worker_that_answers_nearly_as_many_is_worth_the_held_out_questions(
-    right: int, usd: str, cheapest: str | None
+def test_as_many_right_answers_for_less_are_worth_the_held_out_questions(
+    right: int, usd: str, cheapest: str | None, saving: float
 ) -> None:
     scores = table({A: [1.0] * 70, B: [1.0] * right + [0.0] * (70 - right)})
     prices = {A: Decimal(1), B: Decimal(usd)}
     rows = [row.model_copy(update={"usd": prices[workflow]}) for (workflow, _), row in scores.rows.items()]
     gate = measure_room(ScoreTable(rows, scores.samples), [A, B], [], [str(number) for number in range(70)])
-    assert (gate.cheapest_single, gate.is_promising) == (cheapest, cheapest is not None)
+    assert (gate.cheapest_single, round(gate.saving, 2)) == (cheapest, saving)
+    assert gate.is_promising == (saving > 0.2)
+    assert gate.reason.startswith("there is nothing to learn") != gate.is_promising
+    assert gate.reason.endswith(f"of each question costs {saving:.0%} less") == gate.is_promising
 
 
 def test_a_cheaper_worker_is_not_looked_for_where_prices_are_unknown() -> None:
@@ -348,7 +351,7 @@ def test_a_cheaper_worker_is_not_looked_for_where_prices_are_unknown() -> None:
         for (workflow, _), row in scores.rows.items()
     ]
     gate = measure_room(ScoreTable(rows, scores.samples), [A, B], [], [str(number) for number in range(70)])
-    assert gate.cheapest_single is None
+    assert (gate.cheapest_single, gate.saving, gate.is_promising) == (None, 0, False)
 
 
 def test_the_intervals_of_the_gate_are_those_of_the_benchmark() -> None:
@@ -401,7 +404,7 @@ def test_a_cheaper_worker_is_recommended_with_both_costs() -> None:
     systems = [summary("best single", 1.0, "0.02"), summary("cheapest single", 0.99, "0.0004")]
     name, reason = recommend(systems, [])
     assert name == "cheapest single"
-    assert reason.endswith("it costs $0.00040 per question, and best single $0.0200")
+    assert reason.endswith("; best single costs $0.0200 per question, and cheapest single $0.00040")
 
 
 def test_of_systems_with_the_same_cost_the_simplest_is_recommended() -> None:

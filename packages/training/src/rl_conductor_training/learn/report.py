@@ -95,6 +95,7 @@ def comparison_table(proof: Proof) -> Table:
 def gate_table(record: LearnRecord) -> Table:
     """Builds the table of the room for learning."""
     gate = record.gate
+    saving = [("cheapest right workflow: dollars saved", f"{gate.saving:.0%}")] if gate.saving > 0 else []
     return Table(
         (f"training and validation questions ({gate.single.size})", "right ± se (95 %)"),
         (
@@ -103,6 +104,7 @@ def gate_table(record: LearnRecord) -> Table:
             ("oracle: at least one workflow is right", gate.oracle.formatted_with_interval),
             ("fixed over single", gate.fixed_over_single.formatted_with_interval),
             ("oracle over fixed (headroom)", gate.oracle_over_fixed.formatted_with_interval),
+            *saving,
         ),
     )
 

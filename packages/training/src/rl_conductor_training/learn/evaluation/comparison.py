@@ -119,9 +119,9 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     claim = f"a gain over {SINGLE} is shown" if is_shown else f"no gain over {SINGLE} is shown"
     if choice.name == SINGLE:
         claim = "no other system answers more"
-    if choice.name == CHEAPEST:
-        best_single = next(system for system in systems if system.name == SINGLE)
-        claim = f"it costs {choice.cost} per question, and {SINGLE} {best_single.cost}"
+    costs = {system.name: system.cost for system in systems if system.name in (SINGLE, CHEAPEST)}
+    if choice.name in costs and len(costs) == 2:
+        claim += f"; {SINGLE} costs {costs[SINGLE]} per question, and {CHEAPEST} {costs[CHEAPEST]}"
     unpriced = [system.name for system in good if system.unpriced_calls]
     merit = "uses the fewest tokens of the systems" if choice.unpriced_calls else "is the cheapest system"
     reason = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Workflow
@@ -16,6 +17,8 @@ TOLERANCE = 0.02
 """Share of the questions by which a cheaper system may be behind the best one."""
 MIN_GAIN = 0.05
 """Minimum share of further right answers for which systems are compared on held-out questions."""
+MIN_SAVING = 0.2
+"""Minimum share of saved dollars for which they are."""
 NEGLIGIBLE = 0.1
 """Share of further right answers below which the interval of the room has to end before nothing is to be learned."""
 
@@ -36,6 +39,8 @@ class Gate(Value):
     fixed_over_single: Estimate
     oracle_over_fixed: Estimate
     """The room: what could be gained at most by choosing a workflow for each question."""
+    saving: float = 0.0
+    """Share of the best fixed workflow's dollars that the cheapest right workflow of each question would save."""
     is_open: bool
     """Whether it is shown that choosing a workflow for each question can answer more than the best fixed workflow."""
     reason: str
@@ -43,13 +48,13 @@ class Gate(Value):
 
     @property
     def is_promising(self) -> bool:
-        """Whether a fixed workflow or a choice for each question seems to answer more, or a worker to cost less.
+        """Whether a fixed workflow or a choice for each question seems to answer more, or as much for less.
 
         Only the held-out questions can show it; they are worth opening also where a few groups of questions leave a
         wide interval.
         """
         gain = max(self.fixed_over_single.value, self.oracle_over_fixed.value)
-        has_gain = gain >= MIN_GAIN or self.cheapest_single is not None
+        has_gain = gain >= MIN_GAIN or self.saving >= MIN_SAVING
         return has_gain and self.oracle_over_fixed.groups >= MIN_GROUPS
 
 
@@ -93,6 +98,7 @@ def measure_room(
     room = _gain(oracle, fixed_scores, groups)
     best = estimate(oracle, groups)
     gain = _gain(fixed_scores, single_scores, groups)
+    saving = _saving(table, workflows, fixed)
     is_open = room.low > 0 and room.groups >= MIN_GROUPS
     return Gate(
         best_single=describe(single),
@@ -103,8 +109,9 @@ def measure_room(
         oracle=best,
         fixed_over_single=gain,
         oracle_over_fixed=room,
+        saving=saving,
         is_open=is_open,
-        reason=_reason(room, gain, best, is_open=is_open, is_whole=is_whole),
+        reason=_reason(room, gain, best, saving, is_open=is_open, is_whole=is_whole),
     )
 
 
@@ -112,7 +119,23 @@ def _gain(ours: Sequence[float], theirs: Sequence[float], groups: Sequence[str])
     return estimate([our - their for our, their in zip(ours, theirs, strict=True)], groups, lower=-1)
 
 
-def _reason(room: Estimate, gain: Estimate, oracle: Estimate, *, is_open: bool, is_whole: bool) -> str:
+def _saving(table: ScoreTable, workflows: Sequence[Workflow], fixed: Workflow) -> float:
+    """Computes the share of `fixed`'s dollars that are saved by the cheapest right workflow of each question.
+
+    It is 0 where a price is unknown.
+    """
+    usd, cheapest_usd = Decimal(0), Decimal(0)
+    for sample in table.samples:
+        fixed_row = table.rows[fixed, sample.id]
+        right = [row for row in table.right_rows(sample) if row.workflow in workflows]
+        cheapest_row = right[0] if right else fixed_row
+        if cheapest_row.unpriced_calls or fixed_row.unpriced_calls:
+            return 0.0
+        usd, cheapest_usd = usd + fixed_row.usd, cheapest_usd + cheapest_row.usd
+    return float(1 - cheapest_usd / usd) if usd else 0.0
+
+
+def _reason(room: Estimate, gain: Estimate, oracle: Estimate, saving: float, *, is_open: bool, is_whole: bool) -> str:
     interval = f"95 % interval {room.low:.0%} to {room.high:.0%}, {room.size}"
     if is_open:
         return (
@@ -131,13 +154,20 @@ def _reason(room: Estimate, gain: Estimate, oracle: Estimate, *, is_open: bool, 
         )
     if oracle.value == 0:
         return "there is nothing to learn: no workflow answered any question"
+    return _describe_unshown(room, gain, oracle, saving, interval)
+
+
+def _describe_unshown(room: Estimate, gain: Estimate, oracle: Estimate, saving: float, interval: str) -> str:
     if room.high >= NEGLIGIBLE:
         return (
             f"a gain from choosing a workflow for each question is not shown with {room.groups} groups of questions: "
             f"it is at most {room.value:.0%} on these ({interval}); give more kinds of questions, or your own `group`"
         )
-    finding = "one workflow for all questions is enough" if gain.value >= MIN_GAIN else "there is nothing to learn"
-    return (
-        f"{finding}: choosing among the workflows for each question adds {room.value:.0%} ({interval}) to the "
+    finding = (
+        f"choosing among the workflows for each question adds {room.value:.0%} ({interval}) to the "
         f"{oracle.value - room.value:.0%} of the best fixed one"
     )
+    if saving >= MIN_SAVING:
+        return f"{finding}, but the cheapest right one of each question costs {saving:.0%} less"
+    conclusion = "one workflow for all questions is enough" if gain.value >= MIN_GAIN else "there is nothing to learn"
+    return f"{conclusion}: {finding}"
