@@ -41,6 +41,7 @@ from rl_conductor_training.learn.learn_run import LearnRun
 from rl_conductor_training.learn.search.stages import PILOT
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question
+from rl_conductor_training.tasks.scorers.judge import Judge
 from rl_conductor_training.tasks.scorers.text import exact
 from training.learn import skills
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
@@ -598,6 +599,30 @@ async def test_the_cost_of_a_judge_is_spent_but_is_not_that_of_a_system(tmp_path
     experience = Experience(out / "experience.jsonl")
     assert experience.scoring_usage().cost > 0
     assert record.usd == experience.scoring_usage().cost + stored_usage(out / "replies.sqlite").cost
+
+
+async def test_calls_that_left_no_result_before_an_interruption_count_in_the_process_that_goes_on(
+    tmp_path: Path,
+) -> None:
+    """A worker's call that failed, and a judge's calls for answers whose rows were not written."""
+    judge = ScriptedModel(skills.judge, name="judge", price=PER_CALL, delay=0.002)
+    planner = Planner(model=ScriptedModel("no plan", name="planner", price=FREE))
+    task = replace(build_task(), scorer=Judge(judge), judge_price=PER_CALL)
+    pool = build_pool(PER_CALL)
+    failures = [ModelError("down", model="atlas", status=500)] * 2
+
+    def atlas(request: Request) -> str | Exception:
+        return failures.pop() if failures else skills.atlas(request)
+
+    broken = ScriptedModel(atlas, name="atlas", price=PER_CALL)
+    pool = WorkerPool(replace(pool[name], model=broken) if name == "atlas" else pool[name] for name in pool)
+    for rows in (3, 20):
+        with pytest.raises(ExceptionGroup):
+            await learn(task, pool, planner=planner, out=tmp_path, on_progress=kill_after(rows))
+    record = await learn(task, pool, planner=planner, out=tmp_path)
+    billed = CALL * (count_calls(pool) + len(judge.requests))
+    in_flight = 2 * 2 * LearnSettings().concurrency  # of two processes, with two calls of the judge for each answer
+    assert billed <= record.usd <= billed + CALL * in_flight
 
 
 async def test_a_judge_without_a_price_is_refused_under_a_cap_in_dollars(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from itertools import pairwise
 from math import ceil
 from pathlib import Path
 
+from pydantic import Field
+
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.calls.budget import NOTHING, Amount, Budget, Reservation
 from rl_conductor.models.cached import stored_usage
-from rl_conductor.types import Usage, Value
+from rl_conductor.types import Dollars, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.search.costs import Cost
@@ -91,11 +93,22 @@ class RunStart(Value):
     """Usage of all runs in the folder until then."""
 
 
+class StoredSpending(Value):
+    """The spending of a run."""
+
+    usd: Dollars
+    tokens: int
+    calls: int
+
+
 class RunStarts(Value):
     """The runs in a folder."""
 
     starts: tuple[RunStart, ...] = ()
     """In the order of time; a run that went on after another one is there again."""
+    spending: dict[str, StoredSpending] = Field(default_factory=dict)
+    """The spending by the key of a run. It includes calls that left nothing else in the folder: those that failed, and
+    those of a judge whose score was not stored before an interruption."""
 
 
 class RunSpending:
@@ -104,17 +117,27 @@ class RunSpending:
     def __init__(self, folder: Path, experience: Experience, key: str) -> None:
         """Reads when the run with this key began, or notes that it begins or goes on now."""
         self._replies, self._experience, self._key = folder / REPLIES_FILE, experience, key
-        path = folder / STARTS_FILE
-        runs = read_value(path, RunStarts) if path.exists() else RunStarts()
-        if not runs.starts or runs.starts[-1].key != key:
-            runs = RunStarts(starts=(*runs.starts, RunStart(key=key, usage=self._stored_usage())))
-            write_value(path, runs)
-        self._starts = runs.starts
+        self._path = folder / STARTS_FILE
+        self._runs = read_value(self._path, RunStarts) if self._path.exists() else RunStarts()
+        if not self._runs.starts or self._runs.starts[-1].key != key:
+            start = RunStart(key=key, usage=self._stored_usage())
+            self._update(starts=(*self._runs.starts, start))
+
+    def save(self, spending: Amount) -> None:
+        """Stores the spending until now."""
+        stored = StoredSpending(usd=spending.usd, tokens=spending.tokens, calls=spending.calls)
+        self._update(spending=self._runs.spending | {self._key: stored})
+
+    def _update(self, **changed: object) -> None:
+        self._runs = self._runs.model_copy(update=changed)
+        write_value(self._path, self._runs)
 
     @property
     def amount(self) -> Amount:
-        """The spending until now."""
-        return sum((Amount.of(end) - Amount.of(start) for start, end in self._periods()), NOTHING)
+        """The spending until now: what was saved, or the usage of all replies if it was not saved in time."""
+        stored = sum((Amount.of(end) - Amount.of(start) for start, end in self._periods()), NOTHING)
+        saved = self._runs.spending.get(self._key, stored)
+        return Amount(max(saved.usd, stored.usd), max(saved.tokens, stored.tokens), max(saved.calls, stored.calls))
 
     @property
     def unpriced_calls(self) -> int:
@@ -124,7 +147,9 @@ class RunSpending:
     def _periods(self) -> Iterator[tuple[Usage, Usage]]:
         """Yields the usage of the folder at the beginning and the end of each period in which it was this run's."""
         now = RunStart(key="", usage=self._stored_usage())
-        return ((start.usage, end.usage) for start, end in pairwise((*self._starts, now)) if start.key == self._key)
+        return (
+            (start.usage, end.usage) for start, end in pairwise((*self._runs.starts, now)) if start.key == self._key
+        )
 
     def _stored_usage(self) -> Usage:
         return stored_usage(self._replies) + self._experience.scoring_usage()

@@ -117,7 +117,12 @@ class LearnRun:
     def _report(self, stage: str, row: ExperienceRow | None = None) -> None:
         self._on_progress(LearnProgress(stage, self.budget.total.spent, row))
 
+    def save_spending(self) -> None:
+        """Stores the spending, so that a process that goes on counts it."""
+        self.spending.save(self.budget.total.spent)
+
     def _add_row(self, row: ExperienceRow) -> None:
+        self.save_spending()
         if row.sample in self.data.heldout.ids:
             self.data.heldout.record_opening()
         self._report(self._stage, row)

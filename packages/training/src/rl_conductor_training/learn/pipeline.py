@@ -89,6 +89,7 @@ async def learn(
         try:
             return await _run_stages(run, rated)
         finally:
+            run.save_spending()
             await run.runner.aclose()
 
 

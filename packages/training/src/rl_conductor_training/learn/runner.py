@@ -21,6 +21,7 @@ from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import close_all
 from rl_conductor.scoring import Score, wrong
 from rl_conductor.text.truncation import truncate_middle
+from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.trace import Call, PlanRecord, Trace
 from rl_conductor.types import Usage, total
 from rl_conductor.workflow.limits import Limits
@@ -223,13 +224,16 @@ class Runner:
 
     async def _run_and_refund(self, sample: Sample, conductor: Conductor) -> Trace:
         """Returns the trace of a run, even if it failed. Raises `LimitError` if the budget left no room for a call."""
+
+        def refund(event: Event) -> None:
+            if isinstance(event, Finished):  # also of a run that is cancelled
+                self.refund_cached(event.trace.calls)
+
         with call_scope(self.budget):
             try:
-                trace = await conductor.run(request_of(sample))
+                return await conductor.run(request_of(sample), on_event=refund)
             except RunError as error:
-                trace = error.trace
-        self.refund_cached(trace.calls)
-        return trace
+                return error.trace
 
     async def _score(self, sample: Sample, text: str, failure: str | None) -> _Scored:
         """Scores the answer of a run. Raises `LimitError` if the budget left no room for a judge."""
