@@ -46,7 +46,7 @@ async def test_the_reasons_of_masked_plans_are_kept() -> None:
 async def test_the_finish_reasons_of_all_replies_are_kept() -> None:
     cut_off = Completion(message=Message.assistant("4"), finish_reason="length", model="scripted:reader")
     setup = TrainingSetup(TrainConfig.model_validate(LEAST), WorkerPool({"reader": ScriptedModel([cut_off, "42"])}))
-    text = 'model_id = [0, 0]\nsubtasks = ["Answer.", "Answer."]\naccess_list = [[], []]'
+    text = 'model_id = [0, 0]\nsubtasks = ["Answer.", "Answer."]\naccess_list = [[], ["all"]]'
     await setup.rollout_scorer.score_plans(setup.prompt_instances(1), [text])
     assert setup.finishes == [{"reader": {"length": 1, "stop": 1}}]
 
