@@ -191,7 +191,7 @@ def _fill(places: Sequence[Block], message: Message, converted: Sequence[dict[st
     signed = [block for block in converted if _kind(block) == "signed"]
     attachments = [block for block in converted if _kind(block) not in ("signed", "text")]
     is_each_placed = len(signed) == kinds.count("signed")
-    left, filled = iter(signed if is_each_placed else ()), [] if is_each_placed else signed
+    reasoning, filled = iter(signed if is_each_placed else ()), [] if is_each_placed else signed
     sizes = [cast("int", place["chars"]) for place, kind in zip(places, kinds, strict=True) if kind == "text"]
     texts = iter(_split(message.text, sizes))
     calls = {call.id: call for call in message.tool_calls}
@@ -199,7 +199,7 @@ def _fill(places: Sequence[Block], message: Message, converted: Sequence[dict[st
         if kind == "own":
             filled.append(dict(place))
         elif kind == "signed":
-            filled += islice(left, 1)
+            filled += islice(reasoning, 1)
         elif kind == "text":
             filled += [_with_text(place, text) for text in islice(texts, 1)]
         elif call := calls.get(str(place.get("call_id") or place.get("id"))):
