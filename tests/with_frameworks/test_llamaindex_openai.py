@@ -91,6 +91,7 @@ def test_the_published_price_is_the_default() -> None:
 
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CLOSED = {**SCHEMA, "additionalProperties": False}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
         (JsonFormat(), {"type": "json_object"}),
         (
             JsonFormat(name="place", json_schema=SCHEMA),
-            {"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA, "strict": False}},
+            {"type": "json_schema", "json_schema": {"name": "place", "schema": CLOSED, "strict": True}},
         ),
     ],
 )
