@@ -95,6 +95,12 @@ async def test_the_results_of_all_rounds_are_told_in_order() -> None:
     assert [result.step.subtask for result in trace.results] == ["x", "y", "join"]
 
 
+async def test_the_usage_of_the_steps_and_of_planning_adds_up() -> None:
+    trace, _ = await traced()
+    assert [result.usage.calls for result in trace.results] == [1, 2, 1]  # the second one's worker was replaced
+    assert total(result.usage for result in trace.results) + trace.planning == trace.usage
+
+
 async def test_a_round_without_usage_keeps_everything_else() -> None:
     trace, _ = await traced()
     (round_,) = trace.rounds
