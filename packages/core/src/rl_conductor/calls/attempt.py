@@ -258,9 +258,10 @@ class Attempt:
 
     def charge_beyond(self, usage: Usage) -> Charge | None:
         """Returns what limits count for the attempt, with the calls inside of it; `None` if that is its `usage`."""
-        own = self._reservation
-        used = Amount.of(usage) if own is None or own.is_released else own.used
-        used = sum(self._beyond_usage, used)
+        own = None if self._reservation is None or self._reservation.is_released else self._reservation
+        if own is None and not self._beyond_usage:
+            return None
+        used = sum(self._beyond_usage, Amount.of(usage) if own is None else own.used)
         return None if used == Amount.of(usage) else Charge(usd=used.usd, tokens=used.tokens)
 
     def _was_rejected(self, failure: Exception | None) -> bool:

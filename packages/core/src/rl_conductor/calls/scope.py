@@ -82,7 +82,9 @@ def report_usage(usages: Iterable[Usage]) -> None:
 
 
 def report_calls(calls: Iterable[Call]) -> None:
-    """Reports the usage of calls, and what limits count beside it, to the call that this code is part of."""
+    """Reports the usage of calls, and what limits count beside it, to the call that this code is part of, if any."""
+    if current_scope.get().nested_usage is None:
+        return
     calls = tuple(calls)
     report_usage(call.usage for call in calls)
     beyond_usage = current_scope.get().beyond_usage
