@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from rl_conductor.models.json_schema import schema_violation
 from rl_conductor.models.openai.strict_schema import close_schema
-from rl_conductor.models.openai.wire import response_format_of
-from rl_conductor.types import JsonFormat
+from rl_conductor.models.openai.wire import DIALECTS, options_of, response_format_of
+from rl_conductor.types import JsonFormat, Message, Request
 from rl_conductor.types.requests import is_strict_schema
 
 
@@ -144,3 +144,12 @@ def test_vendors_get_the_closed_schema_unless_the_caller_decides() -> None:
     assert sent[None]["json_schema"]["schema"] == close_schema(schema)
     for strict in (True, False):
         assert sent[strict]["json_schema"] == {"name": "reply", "schema": schema, "strict": strict}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_servers_that_may_refuse_strict_mode_get_the_schema_as_it_is(dialect: str) -> None:
+    schema = Street.model_json_schema()
+    request = Request(messages=(Message.user("Where?"),), response_format=JsonFormat(json_schema=schema))
+    sent = options_of(request, DIALECTS[dialect])["response_format"]["json_schema"]
+    assert sent["strict"] is (dialect == "openai")
+    assert (sent["schema"] == schema) is (dialect != "openai")

@@ -57,6 +57,8 @@ class Dialect:
     """Whether the server accepts documents."""
     array_bounds: bool = False
     """As in `Capabilities`; `False` where a model behind the server may refuse them."""
+    strict_mode: bool = False
+    """Whether every model enforces schemas in strict mode; others may refuse it, as most of Groq's do."""
     grammar: Callable[[str], dict[str, Any]] | None = None
     """Builds the fields for a GBNF grammar; `None` if the server does not support grammars."""
     lengths: Literal["grammar", "check"] = "grammar"
@@ -66,7 +68,9 @@ class Dialect:
 
 
 DIALECTS = {
-    "openai": Dialect(max_tokens="max_completion_tokens", files=True, array_bounds=True, reasoning_start="outside"),
+    "openai": Dialect(
+        max_tokens="max_completion_tokens", files=True, array_bounds=True, strict_mode=True, reasoning_start="outside"
+    ),
     "openrouter": Dialect(files=True),
     "compatible": Dialect(),
     "mistral": Dialect(seed="random_seed", stream_options=False),
@@ -84,13 +88,15 @@ DIALECTS = {
 
 def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
     """Builds the fields of the request body; options that are not set are left out."""
-    sampling, reply_format = request.sampling, request.response_format
+    sampling, form = request.sampling, request.response_format
     options = {
         "messages": [_message(message) for message in request.messages],
         "tools": [_tool(tool) for tool in request.tools],
         "tool_choice": _choice(request),
         "parallel_tool_calls": False if request.tools and not request.parallel_tool_calls else None,
-        "response_format": response_format_of(reply_format) if isinstance(reply_format, JsonFormat) else None,
+        "response_format": response_format_of(form, strict_mode=dialect.strict_mode)
+        if isinstance(form, JsonFormat)
+        else None,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         dialect.max_tokens: sampling.max_tokens,
@@ -169,16 +175,17 @@ def _choice(request: Request) -> str | dict[str, Any] | None:
     return {"type": "function", "function": {"name": request.tool_choice}}
 
 
-def response_format_of(response_format: JsonFormat) -> dict[str, Any]:
+def response_format_of(response_format: JsonFormat, *, strict_mode: bool = True) -> dict[str, Any]:
     """Converts a response format to OpenAI's form, which other vendors and frameworks read, too.
 
-    Unless the caller says whether it is strict, a schema that can be closed is sent closed and as strict, so that the
-    vendor enforces it.
+    In `strict_mode`, unless the caller says whether it is strict, a schema that can be closed is sent closed and as
+    strict, so that the vendor enforces it.
     """
     schema, strict = response_format.json_schema, response_format.is_strict
     if schema is None:
         return {"type": "json_object"}
-    if response_format.strict is None and not strict and (closed := close_schema(schema)) is not None:
+    is_open = strict_mode and response_format.strict is None and not strict
+    if is_open and (closed := close_schema(schema)) is not None:
         schema, strict = closed, True
     return {"type": "json_schema", "json_schema": {"name": response_format.name, "schema": schema, "strict": strict}}
 
