@@ -15,8 +15,9 @@ from rl_conductor.errors import (
     OverloadedError,
     RateLimitError,
 )
+from rl_conductor.models.openai.dialects import DIALECTS
 from rl_conductor.models.openai.errors import refusal
-from rl_conductor.models.openai.wire import DIALECTS, Reply, options_of
+from rl_conductor.models.openai.wire import Reply, options_of
 from rl_conductor.types import (
     Completion,
     ImagePart,

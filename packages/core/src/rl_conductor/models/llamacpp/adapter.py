@@ -22,7 +22,8 @@ from rl_conductor.models.in_process.capabilities import in_process_capabilities
 from rl_conductor.models.in_process.chat_template import ZERO_WIDTH_SPACE
 from rl_conductor.models.in_process.token_stream import TokenStream
 from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, default_threads, engines
-from rl_conductor.models.openai.wire import DIALECTS, Reply, extra_fields, options_of
+from rl_conductor.models.openai.dialects import DIALECTS
+from rl_conductor.models.openai.wire import Reply, extra_fields, options_of
 from rl_conductor.models.tool_emulation import (
     add_schema_to_prompt,
     may_become_tool_call,
