@@ -28,9 +28,9 @@ from rich.console import Console
 
 from rl_conductor import Conductor, Limits, Planner, Sampling, Workflow
 from rl_conductor.models import model
-from rl_conductor.planning.routing.features import text_features
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample, Task
+from rl_conductor.text.features import text_features
 from rl_conductor_training.routing.selector import train_selector
 from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
 from rl_conductor_training.train.config import read_config

@@ -21,8 +21,8 @@ from rich.console import Console
 from rl_conductor import Conductor, Limits, Message, Planner, Sampling, Workflow
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.models import model
-from rl_conductor.planning.routing.features import text_features
 from rl_conductor.scoring import Sample
+from rl_conductor.text.features import text_features
 from rl_conductor.types import Roster
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.routing.selector import train_selector

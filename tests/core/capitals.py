@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from rl_conductor.planning.routing.features import word_features
 from rl_conductor.planning.routing.router import Learned, Router
+from rl_conductor.text.features import word_features
 from rl_conductor.types import Message, Request
 
 EASY = ("What is the capital of {}?", "Name the capital of {}.", "Which city is the capital of {}?")

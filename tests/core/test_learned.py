@@ -27,10 +27,11 @@ from rl_conductor import (
 )
 from rl_conductor.config.discovery import discover
 from rl_conductor.planning.routing.domain import Domain
-from rl_conductor.planning.routing.features import LinearScore, text_features
+from rl_conductor.planning.routing.features import LinearScore
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.replay import replay
+from rl_conductor.text.features import text_features
 from rl_conductor.types import Card, Request
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.policy import DataRule

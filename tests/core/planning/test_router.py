@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,9 @@ from core.capitals import capital_router, question
 from core.runs import down, plan, pool_of
 from rl_conductor import Conductor, ConfigError, Limits, Policy, RunError, ScriptedModel, Trace
 from rl_conductor.config.discovery import discover
-from rl_conductor.planning.routing.features import MAX_CHARS, word_features
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.replay import differences, replay
+from rl_conductor.text.features import MAX_CHARS
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import ImagePart, JsonFormat, Message, Request, Tool
 from rl_conductor.workflow.workflow import Step, Workflow
@@ -101,13 +99,6 @@ def test_a_decision_takes_less_than_five_milliseconds() -> None:
     for _ in range(20):
         known.decide(long)
     assert (time.process_time() - began) / 20 < 0.005
-
-
-def test_equal_words_are_equal_in_every_process() -> None:
-    source = "from rl_conductor.planning.routing.features import word_features"
-    code = f"{source}; print(sorted(word_features({SIMPLE!r}).items()))"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == str(sorted(word_features(SIMPLE).items()))
 
 
 # ---------------------------------------------------------------------------- the policy stays the law

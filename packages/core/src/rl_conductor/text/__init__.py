@@ -1,4 +1,5 @@
-"""Handles text written by models. Pure.
+"""Handles text of messages. Pure.
 
-`delimiters` encloses untrusted text in tags that no reply can forge; `reasoning` separates reasoning from the answer.
+`delimiters` encloses untrusted text in tags that no reply can forge; `reasoning` separates reasoning from the answer;
+`features` hashes the words of a text for classifiers.
 """

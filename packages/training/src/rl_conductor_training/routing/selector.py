@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse import csr_array
 
-from rl_conductor.planning.routing.features import FEATURES, LinearScore, text_features
+from rl_conductor.planning.routing.features import LinearScore
 from rl_conductor.planning.routing.selector import WorkflowSelector
+from rl_conductor.text.features import FEATURES, text_features
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.routing.logistic_regression import DIGITS, build_regression, export_score, sparse_rows
 

@@ -19,15 +19,9 @@ from pydantic import Field, ValidationError
 from rl_conductor._internal.io import read_text, write_text
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.routing.features import (
-    BUCKETS,
-    Finite,
-    dot_product,
-    length_feature,
-    request_features,
-    word_features,
-)
+from rl_conductor.planning.routing.features import Finite, request_features
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.text.features import BUCKETS, dot_product, length_feature, word_features
 from rl_conductor.trace.trace import RoutingDecision
 from rl_conductor.types import Names, Request, Value, prompt_in
 

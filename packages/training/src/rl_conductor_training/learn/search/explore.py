@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rl_conductor.planning.routing.features import dot_product, text_features
+from rl_conductor.text.features import dot_product, text_features
 from rl_conductor.trace.trace import Call
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.experience import ScoreTable
