@@ -8,7 +8,7 @@ from rl_conductor import ScriptedModel, Step, Workflow
 from rl_conductor.config.discovery import from_file
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import read_pool_file
-from rl_conductor.pool.worker_prompt import replies_in
+from rl_conductor.prompting.worker_prompt import replies_in
 from rl_conductor.types import FREE, Price, Request
 from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 

@@ -14,7 +14,7 @@ from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
-from rl_conductor.pool.worker_prompt import TASK, subtask_in
+from rl_conductor.prompting.worker_prompt import TASK, subtask_in
 from rl_conductor.trace.events import Event, StepFinished, StepStarted
 from rl_conductor.types import Card, Completion, Delta, Message, Request, Usage, prompt_in
 from rl_conductor.workflow.workflow import Step, Workflow

@@ -36,7 +36,7 @@ from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.plan_stream import PlanStream
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.worker_prompt import NO_REPLY
+from rl_conductor.prompting.worker_prompt import NO_REPLY
 from rl_conductor.text.delimiters import escape_tags
 from rl_conductor.trace.events import AnswerDelta, Event, StepFinished
 from rl_conductor.trace.trace import PlanRecord, StepResult

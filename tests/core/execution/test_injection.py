@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from core.runs import ACCEPT, evidence_in, evidence_of, plan, pool_of, prompt_of, sections, subtask_of, workflow
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.planning.prompts import REPLY_CHARS, PreviousRound, PromptSettings, planner_messages
-from rl_conductor.pool.worker_prompt import (
+from rl_conductor.prompting.planner_prompt import REPLY_CHARS, PreviousRound, PromptSettings, planner_messages
+from rl_conductor.prompting.worker_prompt import (
     EVIDENCE_NOTICE,
     MAX_REPLY_CHARS,
     TASK,

@@ -10,7 +10,7 @@ from core.runs import ACCEPT, down, plan, pool_of, worker
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import PolicyError, RunError
 from rl_conductor.models.scripted import ALL, ScriptedModel
-from rl_conductor.pool.worker_prompt import MAX_REPLY_CHARS, subtask_in
+from rl_conductor.prompting.worker_prompt import MAX_REPLY_CHARS, subtask_in
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import FilePart, ImagePart, Message, Request

@@ -11,8 +11,8 @@ from core.runs import pool_of
 from rl_conductor import Conductor, Planner, Policy, ScriptedModel, Step, Tool, Trace, Workflow
 from rl_conductor.errors import WorkflowValidationError
 from rl_conductor.models import Capabilities
-from rl_conductor.planning.plan_rules import RULE_INPUTS
-from rl_conductor.pool.request_inputs import LONG_CHARS
+from rl_conductor.prompting.plan_rules import RULE_INPUTS
+from rl_conductor.prompting.request_inputs import LONG_CHARS
 from rl_conductor.trace.events import Event
 from rl_conductor.trace.summary import Summary, progress
 from rl_conductor.types import FilePart, ImagePart, Message, Request, ToolCall

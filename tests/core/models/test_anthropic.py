@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from rl_conductor.errors import AuthenticationError, BadRequestError, BadResponseError, ConfigError, ModelError
 from rl_conductor.models.anthropic.adapter import AnthropicModel
 from rl_conductor.models.base import collect
-from rl_conductor.planning.prompts import PromptSettings, planner_messages
+from rl_conductor.prompting.planner_prompt import PromptSettings, planner_messages
 from rl_conductor.types import (
     Card,
     ContentPart,

@@ -24,7 +24,7 @@ from rl_conductor import (
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities, Model, collect
 from rl_conductor.models.cached import CachedModel, stored_usage
-from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
+from rl_conductor.prompting.worker_prompt import Evidence, worker_prompt
 from rl_conductor_training.workers.compact import CompactModel
 
 

@@ -15,11 +15,11 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.plan_text.grammar import constraint
-from rl_conductor.planning.plan_rules import SYSTEM
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest, ReadyStep, read_plan
 from rl_conductor.planning.planner import RESAMPLING_TEMPERATURE, Planner
-from rl_conductor.planning.prompts import QUESTION, REJECTED_PLAN_CHARS
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.prompting.plan_rules import SYSTEM
+from rl_conductor.prompting.planner_prompt import QUESTION, REJECTED_PLAN_CHARS
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarted
 from rl_conductor.trace.trace import PlanRecord

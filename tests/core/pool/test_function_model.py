@@ -16,7 +16,7 @@ from rl_conductor.calls.scope import call_scope
 from rl_conductor.errors import BadResponseError
 from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import AnyWorker
-from rl_conductor.pool.worker_prompt import Evidence, question_in, replies_in, worker_prompt
+from rl_conductor.prompting.worker_prompt import Evidence, question_in, replies_in, worker_prompt
 from rl_conductor.types import Request, Usage
 
 CHAIN = plan((0, "17 * 3", []), (1, "Check it.", ["all"]))

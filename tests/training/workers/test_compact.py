@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rl_conductor import Message, Request, ScriptedModel
-from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
+from rl_conductor.prompting.worker_prompt import Evidence, worker_prompt
 from rl_conductor_training.workers.compact import CompactModel, compact_prompt, last_reply
 
 PROMPT = worker_prompt(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from rl_conductor import Request, ScriptedModel, WorkerPool, model
 from rl_conductor.models import Capabilities
-from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
+from rl_conductor.prompting.worker_prompt import Evidence, worker_prompt
 from rl_conductor.types import Grammar
 from rl_conductor_training.tasks.passage import Passage
 from rl_conductor_training.workers.passage_index import PassageIndex

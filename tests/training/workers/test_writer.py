@@ -4,7 +4,7 @@ import pytest
 
 from rl_conductor import Message, Request, ScriptedModel, model
 from rl_conductor.models import PROVIDERS
-from rl_conductor.pool.worker_prompt import Evidence, worker_prompt
+from rl_conductor.prompting.worker_prompt import Evidence, worker_prompt
 from rl_conductor_training.workers.compact import CompactModel
 from rl_conductor_training.workers.prompt_template import PromptTemplate
 from rl_conductor_training.workers.writer import WriterModel

@@ -39,7 +39,7 @@ from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_w
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import WorkerEntry, worker_from
 from rl_conductor.pool.worker import Described
-from rl_conductor.pool.worker_prompt import subtask_in
+from rl_conductor.prompting.worker_prompt import subtask_in
 from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
 from rl_conductor.workflow.limits import upper_bound

@@ -16,9 +16,9 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import DiscoveredPool
 from rl_conductor.config.profiles import MINI, ULTRA
 from rl_conductor.errors import ConductorError, ConfigError
-from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.pool.pool import close_all
+from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import KeyEntry, KeyLimits, ServedModelEntry
 from rl_conductor_server.store import Arm

@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
-from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
+from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.workflow.example import PlanExample
 
 log = logging.getLogger("rl_conductor")

@@ -21,7 +21,7 @@ from rl_conductor.guardrails.texts import (
     rewrite_message,
     rewrite_request,
 )
-from rl_conductor.pool.worker_prompt import Evidence
+from rl_conductor.prompting.worker_prompt import Evidence
 from rl_conductor.trace.checks import GuardrailCheck, Stage
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
 from rl_conductor.types import Card, Completion, JsonFormat, Message, Request, prompt_in

@@ -10,7 +10,7 @@ from functools import cached_property
 from rl_conductor.calls.context import RunContext
 from rl_conductor.planning.later_rounds import replied_workers
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.request_inputs import select_question
+from rl_conductor.prompting.request_inputs import select_question
 from rl_conductor.trace.trace import Round, StepResult
 from rl_conductor.types import Continuation, Request
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow

@@ -18,7 +18,7 @@ from rl_conductor.execution.restore import RestoredRound, restore_results
 from rl_conductor.planning.fallback import fallback_workflow, single_step
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
-from rl_conductor.pool.worker_prompt import with_prompt
+from rl_conductor.prompting.worker_prompt import with_prompt
 from rl_conductor.trace.trace import Call, PlanRecord, Round, RoutingDecision, StepResult
 from rl_conductor.types import Continuation, Request
 from rl_conductor.workflow.workflow import PlanSpace, Workflow

@@ -21,7 +21,6 @@ from rl_conductor.execution.answer import list_failures, raise_if_unanswered, ru
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import RequestGuard, answer_block, check_guardrail_access, checks_answer
 from rl_conductor.execution.plan_delivery import UNPLANNED, deliver_plan
-from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.execution.restore import resumable_rounds
 from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.execution.round_start import RoundStart, decide_start
@@ -30,6 +29,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.trace.events import AnswerDelta, Finished
 from rl_conductor.trace.observers import RunInfo
 from rl_conductor.trace.outcomes import CANCELLED

@@ -14,9 +14,9 @@ from rl_conductor.execution.continuation import digest_subject
 from rl_conductor.execution.guarding import CallGuard
 from rl_conductor.execution.round_context import RoundContext
 from rl_conductor.guardrails.runner import GuardrailRunner
-from rl_conductor.pool.request_inputs import select_inputs, select_question
 from rl_conductor.pool.worker import Worker
-from rl_conductor.pool.worker_prompt import Evidence, hide_attachments, with_prompt, worker_prompt
+from rl_conductor.prompting.request_inputs import select_inputs, select_question
+from rl_conductor.prompting.worker_prompt import Evidence, hide_attachments, with_prompt, worker_prompt
 from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
 from rl_conductor.trace.outcomes import CANCELLED

@@ -1,4 +1,4 @@
-"""Planning: the planner and its prompts, later rounds, the router, filtering by capability, and fallback plans.
+"""Planning: the planner, later rounds, the router, filtering by capability, and fallback plans.
 
 In: a conversation and a pool. Out: a `PlanRecord` with a valid workflow.
 """

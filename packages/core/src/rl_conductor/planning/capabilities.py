@@ -8,7 +8,7 @@ from typing import Literal
 from rl_conductor.errors import PolicyError
 from rl_conductor.planning.fallback import fallback_workflow
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.request_inputs import input_parts, offered_inputs
+from rl_conductor.prompting.request_inputs import input_parts, offered_inputs
 from rl_conductor.types import Request
 from rl_conductor.types.requests import Need
 from rl_conductor.workflow.limits import min_input_tokens

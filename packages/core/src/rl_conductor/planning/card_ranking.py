@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from math import log
 
-from rl_conductor.planning.skill_matching import MAX_CACHED_TEXTS
-from rl_conductor.planning.worked_examples import example_workers
+from rl_conductor.prompting.skill_matching import MAX_CACHED_TEXTS
+from rl_conductor.prompting.worked_examples import example_workers
 from rl_conductor.types import Card, Message
 from rl_conductor.workflow.workflow import PlanSpace
 

@@ -7,10 +7,8 @@ from itertools import product
 
 from rl_conductor.errors import PolicyError
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.prompting.subtasks import ANSWER, VERIFY
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
-
-ANSWER = "Answer the overall task."
-VERIFY = "Check the earlier reply, correct what is wrong in it, and give the complete answer to the overall task."
 
 
 def single_step(worker: str, inputs: frozenset[str] | None = None) -> Workflow:

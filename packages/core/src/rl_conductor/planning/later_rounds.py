@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rl_conductor.plan_text.forms import Form, render
-from rl_conductor.planning.prompts import PreviousRound
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.worker_prompt import Evidence
+from rl_conductor.prompting.planner_prompt import PreviousRound
+from rl_conductor.prompting.worker_prompt import Evidence
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Card
 from rl_conductor.workflow.policy import Policy

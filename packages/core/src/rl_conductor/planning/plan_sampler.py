@@ -21,8 +21,8 @@ from rl_conductor.plan_text.forms import Plan
 from rl_conductor.plan_text.lenient_json import CLOSED, UNENDED
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.planning.plan_stream import PlanItem, PlanRequest
-from rl_conductor.planning.prompts import Rejection, rejection_messages
 from rl_conductor.planning.stream_watcher import StreamWatcher
+from rl_conductor.prompting.planner_prompt import Rejection, rejection_messages
 from rl_conductor.trace.events import PlanRejected
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Completion, Message, Request, ResponseFormat

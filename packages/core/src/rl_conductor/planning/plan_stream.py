@@ -10,7 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from rl_conductor.calls.context import RunContext
-from rl_conductor.planning.prompts import PreviousRound
+from rl_conductor.prompting.planner_prompt import PreviousRound
 from rl_conductor.trace.events import PlanRejected
 from rl_conductor.trace.trace import Call, PlanRecord
 from rl_conductor.types import Card, Message

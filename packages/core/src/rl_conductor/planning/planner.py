@@ -18,11 +18,11 @@ from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_
 from rl_conductor.planning.card_ranking import offered_space
 from rl_conductor.planning.plan_sampler import PlanSampler
 from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
-from rl_conductor.planning.prompts import PromptSettings, planner_messages
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.pool.worker import Worker
+from rl_conductor.prompting.planner_prompt import PromptSettings, planner_messages
 from rl_conductor.trace.events import PlanRejected, PlanStarted
 from rl_conductor.trace.setup import PlannerSetup
 from rl_conductor.trace.trace import PlanRecord

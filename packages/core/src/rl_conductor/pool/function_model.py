@@ -14,7 +14,7 @@ from rl_conductor._internal.blocking import in_thread
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Capabilities, OnePieceModel, checked, require
 from rl_conductor.models.foreign_errors import raise_translated
-from rl_conductor.pool.worker_prompt import question_in, replies_in, subtask_in
+from rl_conductor.prompting.worker_prompt import question_in, replies_in, subtask_in
 from rl_conductor.types import FREE, Completion, Message, Price, Request, Usage, prompt_in
 
 WorkerFunction = Callable[..., Any]

@@ -13,8 +13,8 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.models import Capabilities, Model
 from rl_conductor.pool.function_model import WorkerFunction
 from rl_conductor.pool.pool_file import read_pool_file, worker_from
-from rl_conductor.pool.roster import indistinguishable
 from rl_conductor.pool.worker import Worker
+from rl_conductor.prompting.roster import indistinguishable
 from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Card
 

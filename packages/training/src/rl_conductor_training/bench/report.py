@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, dollars, seconds, tokens
 from rl_conductor._internal.io import write_text
-from rl_conductor.execution.prompt_version import prompt_version
+from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.types import Usage, total
 from rl_conductor_training.bench import plots
 from rl_conductor_training.bench.accuracy import question_groups

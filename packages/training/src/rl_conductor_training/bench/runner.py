@@ -10,8 +10,8 @@ from decimal import Decimal
 from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.paths import cache_folder
 from rl_conductor.errors import ConductorError, ConfigError, LimitError
-from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.scoring import wrong
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import total

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import fingerprint_worker
-from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.scoring import Score
 from rl_conductor.types import Dollars, FinishReason, Text, Usage, total
 from rl_conductor.workflow.workflow import Workflow

@@ -22,12 +22,12 @@ from rl_conductor.config.learned_folder import (
     ConductorFile,
     fingerprint_worker,
 )
-from rl_conductor.execution.prompt_version import prompt_version
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor_training.learn.production.stored_runs import RUNS_FILE
 
 

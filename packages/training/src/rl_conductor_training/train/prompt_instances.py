@@ -10,9 +10,9 @@ from itertools import count
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.planning.later_rounds import collect_previous_rounds, next_round_space
-from rl_conductor.planning.prompts import PromptSettings, planner_messages
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
+from rl_conductor.prompting.planner_prompt import PromptSettings, planner_messages
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.trace.trace import Round

@@ -13,7 +13,14 @@ from typing import Any
 
 from rl_conductor.models import model
 from rl_conductor.models.base import WrapperModel
-from rl_conductor.pool.worker_prompt import EVIDENCE_NOTICE, SUBTASK, SUBTASK_LINE, Evidence, with_prompt, worker_prompt
+from rl_conductor.prompting.worker_prompt import (
+    EVIDENCE_NOTICE,
+    SUBTASK,
+    SUBTASK_LINE,
+    Evidence,
+    with_prompt,
+    worker_prompt,
+)
 from rl_conductor.text.delimiters import NONCE_ATTR
 from rl_conductor.types import Completion, Delta, Request, prompt_in
 

@@ -11,7 +11,7 @@ from typing import Any
 from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
 from rl_conductor.plan_text.gbnf import quote_literal
-from rl_conductor.pool.worker_prompt import with_prompt
+from rl_conductor.prompting.worker_prompt import with_prompt
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.types import Grammar, prompt_in
 from rl_conductor_training.tasks.passage import Passage

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_conductor.agents import BaseModelSession, DelegatingModel
 from rl_conductor.models import Model
-from rl_conductor.pool.worker_prompt import subtask_in, with_prompt
+from rl_conductor.prompting.worker_prompt import subtask_in, with_prompt
 from rl_conductor.types import prompt_in
 from rl_conductor_training.tasks.scorers.answers import number_to_words
 from rl_conductor_training.workers.compact import example_prompt, last_reply

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rl_conductor.planning.fallback import ANSWER
+from rl_conductor.prompting.subtasks import ANSWER
 from rl_conductor.workflow.workflow import Step, Workflow
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.systems.base import PART, Reply, System, SystemEntry

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.fallback import ANSWER
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
+from rl_conductor.prompting.subtasks import ANSWER
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Sampling, Usage
 from rl_conductor.workflow.workflow import Step, Workflow

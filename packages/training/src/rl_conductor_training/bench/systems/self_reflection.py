@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rl_conductor.planning.fallback import ANSWER, VERIFY
+from rl_conductor.prompting.subtasks import ANSWER, VERIFY
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.systems.base import Reply, System, SystemEntry

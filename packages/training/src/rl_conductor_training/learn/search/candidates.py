@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, islice, permutations, product, zip_longest
 
-from rl_conductor.planning.fallback import ANSWER, VERIFY, single_step
+from rl_conductor.planning.fallback import single_step
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.prompting.subtasks import ANSWER, VERIFY
 from rl_conductor.workflow.workflow import Step, Workflow
 
 MAX_CANDIDATES = 60

@@ -11,7 +11,7 @@ from rl_conductor.errors import WorkflowError
 from rl_conductor.plan_text.forms import render
 from rl_conductor.plan_text.grammar import constraint
 from rl_conductor.plan_text.parser import parse
-from rl_conductor.planning.prompts import PromptSettings, planner_messages
+from rl_conductor.prompting.planner_prompt import PromptSettings, planner_messages
 from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.types import Card, Grammar, Message
 from rl_conductor.workflow.workflow import PlanSpace, Workflow

@@ -17,7 +17,7 @@ from pydantic import Field
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from rl_conductor.planning.fallback import ANSWER, VERIFY
+from rl_conductor.prompting.subtasks import ANSWER, VERIFY
 from rl_conductor.workflow.workflow import Step, Workflow
 from rl_conductor_training.bench.context import BenchContext
 from rl_conductor_training.bench.results import fingerprint_results, require_any_answer

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
-from rl_conductor.execution import prompt_version
 from rl_conductor.plan_text import forms, json_schema
-from rl_conductor.planning import plan_rules, prompts, transcript, worked_examples
-from rl_conductor.pool import request_inputs, roster, worker_prompt
+from rl_conductor.prompting import (
+    plan_rules,
+    planner_prompt,
+    prompt_version,
+    request_inputs,
+    roster,
+    transcript,
+    worked_examples,
+    worker_prompt,
+)
 from rl_conductor.text import delimiters
 
 RULE_TEXTS = [
@@ -49,7 +56,7 @@ def test_it_stays_while_nothing_changes() -> None:
     ("home", "text"),
     [
         *((plan_rules, text) for text in RULE_TEXTS),
-        *((prompts, text) for text in PLANNER_TEXTS),
+        *((planner_prompt, text) for text in PLANNER_TEXTS),
         (roster, "BRIEF_MODELS"),
         *((worker_prompt, text) for text in WORKER_TEXTS),
         *((request_inputs, text) for text in ("HIDDEN_INPUTS", "HIDDEN_TEXT")),
@@ -57,7 +64,7 @@ def test_it_stays_while_nothing_changes() -> None:
 )
 def test_it_changes_with_each_text(home: ModuleType, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = version()
-    for module in (home, prompts, prompt_version):
+    for module in (home, planner_prompt, prompt_version):
         if hasattr(module, text):
             monkeypatch.setattr(module, text, f"{getattr(home, text)} And so on.")
     assert version() != before
@@ -66,7 +73,7 @@ def test_it_changes_with_each_text(home: ModuleType, text: str, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("home", "texts", "of"),
     [
-        *((prompts, "ACCEPTS", form) for form in prompts.ACCEPTS),
+        *((planner_prompt, "ACCEPTS", form) for form in planner_prompt.ACCEPTS),
         *(
             (plan_rules, name, of)
             for name in (
@@ -101,14 +108,14 @@ def test_it_changes_with_each_worked_example(name: str, number: int, monkeypatch
         (roster, "_price_text", lambda price: f"{price.input}"),
         (roster, "_brief_facts", lambda card, _chars: [card.strengths]),
         (roster, "_units", lambda _cards: ""),
-        (prompts, "REPLY_CHARS", 1),
-        (prompts, "STEP_REPLY_CHARS", 1),
+        (planner_prompt, "REPLY_CHARS", 1),
+        (planner_prompt, "STEP_REPLY_CHARS", 1),
         (prompt_version, "REJECTED_PLAN_CHARS", 1),
         (prompt_version, "REJECTION_REASON_CHARS", 1),
         (roster, "MODEL", "Worker {number}"),
         (transcript, "_message_text", lambda _index, message, _names: message.text),
         (transcript, "_turn", lambda _message, text, _key: text),
-        (prompts, "delimit", lambda _tag, content, _mark, **_attributes: content),
+        (planner_prompt, "delimit", lambda _tag, content, _mark, **_attributes: content),
         (delimiters, "_TAGS", re.compile("Seen")),
         (json_schema, "_how_many", lambda _space: "A few."),
         (forms, "ALL", "everything"),

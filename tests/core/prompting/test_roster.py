@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from rl_conductor.pool.roster import (
+from rl_conductor.prompting.roster import (
     ALL_DESCRIPTIONS_CHARS,
     DESCRIPTION_CHARS,
     MAX_DOMAINS,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_conductor.planning.transcript import MAX_IMAGES, attached_images, question_chars, transcript
+from rl_conductor.prompting.transcript import MAX_IMAGES, attached_images, question_chars, transcript
 from rl_conductor.types import ImagePart, Message
 
 TURN_OVERHEAD = 250

@@ -16,8 +16,7 @@ from typing import Any, get_args
 
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.json_schema import plan_schema
-from rl_conductor.planning.fallback import ANSWER, VERIFY
-from rl_conductor.planning.prompts import (
+from rl_conductor.prompting.planner_prompt import (
     REJECTED_PLAN_CHARS,
     REJECTION_REASON_CHARS,
     REPLY_CHARS,
@@ -28,9 +27,10 @@ from rl_conductor.planning.prompts import (
     planner_messages,
     rejection_messages,
 )
-from rl_conductor.planning.transcript import LEFT_OUT, QUESTION_CHARS
-from rl_conductor.pool.request_inputs import HIDDEN_INPUTS, HIDDEN_TEXT
-from rl_conductor.pool.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
+from rl_conductor.prompting.request_inputs import HIDDEN_INPUTS, HIDDEN_TEXT
+from rl_conductor.prompting.subtasks import ANSWER, VERIFY
+from rl_conductor.prompting.transcript import LEFT_OUT, QUESTION_CHARS
+from rl_conductor.prompting.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall, Wording
 from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.workflow import AccessMode, AttachmentRule, PlanSpace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from rl_conductor.pool.request_inputs import input_parts, marked_text
+from rl_conductor.prompting.request_inputs import input_parts, marked_text
 from rl_conductor.text.delimiters import compute_nonce, delimit
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import FilePart, ImagePart, Message, TextPart

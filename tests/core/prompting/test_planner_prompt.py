@@ -16,8 +16,8 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.parser import parse
-from rl_conductor.planning.plan_rules import rules
-from rl_conductor.planning.prompts import (
+from rl_conductor.prompting.plan_rules import rules
+from rl_conductor.prompting.planner_prompt import (
     ACCEPTS,
     BRIEF_QUESTION,
     NO_TEXT,
@@ -34,9 +34,9 @@ from rl_conductor.planning.prompts import (
     planner_messages,
     rejection_messages,
 )
-from rl_conductor.planning.transcript import transcript
-from rl_conductor.planning.worked_examples import BRIEF_EXAMPLES, EXAMPLES, worked_examples
-from rl_conductor.pool.worker_prompt import (
+from rl_conductor.prompting.transcript import transcript
+from rl_conductor.prompting.worked_examples import BRIEF_EXAMPLES, EXAMPLES, worked_examples
+from rl_conductor.prompting.worker_prompt import (
     EVIDENCE_NOTICE,
     SUBTASK,
     TASK,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from rl_conductor.pool.request_inputs import (
+from rl_conductor.prompting.request_inputs import (
     LONG_CHARS,
     MAX_OFFERED,
     input_parts,

@@ -13,11 +13,11 @@ from functools import lru_cache, partial
 
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor.plan_text.forms import Form, render
-from rl_conductor.planning.plan_rules import SYSTEM, brief_rules, request_rules, rules
-from rl_conductor.planning.transcript import attached_images, question_chars, transcript, transcript_turns
-from rl_conductor.planning.worked_examples import worked_examples
-from rl_conductor.pool.roster import brief_roster, roster_text
-from rl_conductor.pool.worker_prompt import Evidence
+from rl_conductor.prompting.plan_rules import SYSTEM, brief_rules, request_rules, rules
+from rl_conductor.prompting.roster import brief_roster, roster_text
+from rl_conductor.prompting.transcript import attached_images, question_chars, transcript, transcript_turns
+from rl_conductor.prompting.worked_examples import worked_examples
+from rl_conductor.prompting.worker_prompt import Evidence
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.features import dot_product, text_features
 from rl_conductor.text.reasoning import split_reasoning

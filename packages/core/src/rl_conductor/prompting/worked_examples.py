@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_conductor.plan_text.forms import Form, render
-from rl_conductor.planning.skill_matching import best_matching
+from rl_conductor.prompting.skill_matching import best_matching
 from rl_conductor.types import Card, Roster
 from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
 

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from rl_conductor.prompting.worker_prompt import with_prompt
+from rl_conductor.types import ImagePart, Message
+
+IMAGE = ImagePart(url="https://image")
+
+
+def test_the_prompt_replaces_the_text_of_the_last_user_message_and_keeps_its_images() -> None:
+    first, reply = Message.user("Hi"), Message.assistant("Hello")
+    messages = with_prompt([first, reply, Message.user("What is it?", IMAGE)], "Your part.")
+    assert messages == (first, reply, Message.user("Your part.", IMAGE))
+
+
+def test_a_conversation_without_a_user_message_gets_the_prompt_as_one() -> None:
+    system = Message.system("Be brief.")
+    assert with_prompt([system], "Your part.") == (system, Message.user("Your part."))
