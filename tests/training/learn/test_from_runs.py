@@ -27,7 +27,6 @@ from rl_conductor import (
 )
 from rl_conductor.cli.main import app
 from rl_conductor.models import PROVIDERS
-from rl_conductor.models.cached import stored_usage
 from rl_conductor.planning.fallback import single_step
 from rl_conductor.trace import Feedback, Trace
 from rl_conductor.types import JsonFormat, Tool
@@ -41,6 +40,7 @@ from rl_conductor_training.learn.learners.fixed import BestWorker, BestWorkflow
 from rl_conductor_training.learn.production.stored_runs import read_stored_runs, request_text, stored_run
 from rl_conductor_training.learn.report import feedback_table
 from rl_conductor_training.learn.search.plan import SearchPlan
+from rl_conductor_training.workers.cached_model import stored_usage
 from training.learn.skills import CITIES, PLACES, build_planner, build_pool, count_calls, pointer
 
 learn_from_runs = partial(run_learn_from_runs, settings=LearnSettings(max_steps=2))

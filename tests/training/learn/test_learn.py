@@ -28,7 +28,6 @@ from rl_conductor import (
 )
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import read_conductor_file
-from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Score
 from rl_conductor.types import FREE, Completion, Message, Price, Request, Sampling, prompt_in
 from rl_conductor_training.cut_off_replies import cut_off_table
@@ -43,6 +42,7 @@ from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import hash_question
 from rl_conductor_training.tasks.scorers.judge import Judge
 from rl_conductor_training.tasks.scorers.text import exact
+from rl_conductor_training.workers.cached_model import stored_usage
 from training.learn import skills
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
 

@@ -15,7 +15,6 @@ import pytest
 
 from rl_conductor import Conductor, Limits, ScriptedModel, WorkerPool
 from rl_conductor.errors import LimitError
-from rl_conductor.models.cached import stored_usage
 from rl_conductor.scoring import Sample, Score
 from rl_conductor.types import Price, Request, Usage, prompt_in
 from rl_conductor_training.learn import LearnRecord, LearnSettings, learn
@@ -29,6 +28,7 @@ from rl_conductor_training.learn.search.candidates import single_workers
 from rl_conductor_training.spending import CostEstimate
 from rl_conductor_training.tasks import Task
 from rl_conductor_training.tasks.scorers.text import exact
+from rl_conductor_training.workers.cached_model import stored_usage
 from training.learn import skills
 from training.learn.skills import build_planner, build_pool, build_task
 

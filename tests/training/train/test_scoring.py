@@ -8,7 +8,6 @@ import pytest
 
 from rl_conductor import ConfigError, ModelError, ScriptedModel, WorkerPool
 from rl_conductor.calls.budget import NOTHING, Amount
-from rl_conductor.models.cached import CachedModel
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.types import Completion, Message, Request
@@ -19,6 +18,7 @@ from rl_conductor_training.train.budget import TrainingBudget
 from rl_conductor_training.train.config import PlanSettings
 from rl_conductor_training.train.prompt_instances import PromptInstance
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan, RolloutScorer, ScoredPlan
+from rl_conductor_training.workers.cached_model import CachedModel
 
 SCORER = RolloutScorer(exact, retries=0)
 SAMPLE = Sample(id="1", question="What is the capital of France?", answer="Paris")

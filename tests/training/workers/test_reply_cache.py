@@ -8,9 +8,9 @@ import pytest
 
 from rl_conductor import Planner, ScriptedModel, Worker
 from rl_conductor._internal.imports import import_object
-from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool_file import WorkerEntry
 from rl_conductor_training.learn.workspace import open_workspace
+from rl_conductor_training.workers.cached_model import CachedModel
 from rl_conductor_training.workers.coder import CoderModel
 from rl_conductor_training.workers.reply_cache import ReplyCache, cache_version
 

@@ -13,12 +13,12 @@ from pydantic import Field
 
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.calls.budget import NOTHING, Amount, Budget, Reservation
-from rl_conductor.models.cached import stored_usage
 from rl_conductor.types import Dollars, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.learn.workspace import REPLIES_FILE
+from rl_conductor_training.workers.cached_model import stored_usage
 
 STARTS_FILE = "starts.json"
 SHARE_DIGITS = 9

@@ -11,7 +11,6 @@ from rl_conductor.agents import DelegatingModel
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.discovery import from_file
 from rl_conductor.models import Model
-from rl_conductor.models.cached import CachedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
@@ -28,6 +27,7 @@ from rl_conductor_training.learn.report import write_report
 from rl_conductor_training.learn.runner import add_call_seconds
 from rl_conductor_training.routing.domain import has_chains, task_domain
 from rl_conductor_training.tasks.groups import hash_question
+from rl_conductor_training.workers.cached_model import CachedModel
 from rl_conductor_training.workers.compact import CompactModel
 from rl_conductor_training.workers.reply_cache import cache_version, code_version
 

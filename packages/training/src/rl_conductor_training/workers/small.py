@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rl_conductor.models import Model, model
-from rl_conductor.models.cached import CachedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Card, Sampling
+from rl_conductor_training.workers.cached_model import CachedModel
 from rl_conductor_training.workers.coder import CoderModel
 from rl_conductor_training.workers.compact import CompactModel
 from rl_conductor_training.workers.passage_index import PassageIndex

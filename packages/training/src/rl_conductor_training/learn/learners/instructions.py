@@ -21,13 +21,13 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.config.learned_folder import describe_workers
 from rl_conductor.errors import ConductorError, ConfigError, LimitError
 from rl_conductor.models import Model, model
-from rl_conductor.models.cached import CachedModel
 from rl_conductor.scoring import Sample
 from rl_conductor.trace.trace import Call
 from rl_conductor_training.learn.learners.base import SearchingLearner
 from rl_conductor_training.learn.learners.reflection import PLANNER, Candidate, RunReport, rewrite_text
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.workspace import REPLIES_FILE
+from rl_conductor_training.workers.cached_model import CachedModel
 
 if TYPE_CHECKING:
     from gepa.core.adapter import EvaluationBatch, ProposalFn

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.cached import CachedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.scoring import Sample
@@ -31,6 +30,7 @@ from rl_conductor_training.learn.workspace import REPLIES_FILE
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings
+from rl_conductor_training.workers.cached_model import CachedModel
 from rl_conductor_training.workers.pool_settings import EMBEDDED_PREFIX
 
 FOLDER, GGUF_FILE = "weights", "adapter.gguf"

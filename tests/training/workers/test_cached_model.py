@@ -23,8 +23,8 @@ from rl_conductor import (
 )
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities, Model, collect
-from rl_conductor.models.cached import CachedModel, stored_usage
 from rl_conductor.prompting.worker_prompt import Evidence, worker_prompt
+from rl_conductor_training.workers.cached_model import CachedModel, stored_usage
 from rl_conductor_training.workers.compact import CompactModel
 
 
@@ -203,7 +203,7 @@ def test_a_file_that_is_no_cache_is_a_mistake_of_the_user(model: ScriptedModel, 
 async def test_a_reply_is_returned_although_the_cache_is_locked(
     model: ScriptedModel, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rl_conductor.models.cached.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("rl_conductor_training.workers.cached_model.BUSY_SECONDS", 0.01)
     cached = CachedModel(model, file)
     with closing(sqlite3.connect(file)) as other:
         other.execute("BEGIN EXCLUSIVE")
