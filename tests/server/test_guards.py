@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_conductor._internal.confidence import mean_interval, wilson_interval
+from rl_conductor_server.experiments.confidence import mean_interval, wilson_interval
 from rl_conductor_server.experiments.guards import find_tripped_guard
 from rl_conductor_server.settings import Guards
 from rl_conductor_server.store import AnswerOutcome, PairVerdict

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest, norm, permutation_test, t
 
-from rl_conductor._internal.confidence import CONFIDENCE_LEVEL
 from rl_conductor._internal.formatting import counted
 from rl_conductor.types import Value
 
+CONFIDENCE_LEVEL = 0.95
+"""The confidence level of reported intervals."""
 RESAMPLES = 10_000
 DRAWS_AT_ONCE = 1_000_000
 """Values drawn at the same time; all resamples of thousands of questions would take gigabytes."""

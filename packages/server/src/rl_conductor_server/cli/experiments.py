@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from rl_conductor._internal.confidence import Interval
 from rl_conductor._internal.formatting import cost_in_words, counted, dollars, seconds, tokens
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.distribution import Distribution
+from rl_conductor_server.experiments.confidence import Interval
 from rl_conductor_server.experiments.results import ExperimentResult, load_results
 from rl_conductor_server.store import Store
 

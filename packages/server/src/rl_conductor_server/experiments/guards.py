@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rl_conductor._internal.confidence import mean_interval, wilson_interval
+from rl_conductor_server.experiments.confidence import mean_interval, wilson_interval
 from rl_conductor_server.settings import Guards
 from rl_conductor_server.store.models import AnswerOutcome, PairVerdict
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rl_conductor._internal.confidence import Interval, mean_interval, wilson_interval
 from rl_conductor.types import Usage, Value
 from rl_conductor_server.distribution import Distribution
+from rl_conductor_server.experiments.confidence import Interval, mean_interval, wilson_interval
 from rl_conductor_server.store import Canary, Pair, Store
 
 MAX_PAIRS = 10_000
