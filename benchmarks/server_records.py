@@ -18,8 +18,8 @@ from loopback import USAGE, VendorCall, reply_text
 from sqlalchemy import create_engine
 from sqlalchemy import text as sql
 
-from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
+from rl_conductor_server.store.audit import Chain
 
 CALL_COST = Decimal(USAGE["prompt_tokens"]) / 10**6 + Decimal(USAGE["completion_tokens"]) * 2 / 10**6
 PICO = Decimal(10) ** 12

@@ -17,7 +17,7 @@ BANNED_NAMES = frozenset(PARTICIPLES.split())
 PUBLIC_NAMES = {
     "openai_chat/adapter.py": {"DONE"},
     "rl_conductor/errors.py": {"left"},
-    "trace/audit.py": {"answered", "shown"},
+    "store/audit.py": {"answered", "shown"},
 }
 """Fields of serialised formats and of the public API, which keep their names."""
 BANNED_OPENING = re.compile(r"(what|whatever|who|whoever|whom|whose|where|how|that)\b", re.IGNORECASE)

@@ -16,9 +16,9 @@ from sqlalchemy import text
 from core.runs import plan, pool_of
 from rl_conductor import Conductor, ScriptedModel
 from rl_conductor.calls.budget import Amount
-from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.store import NewRun, Store
+from rl_conductor_server.store.audit import Chain
 from rl_conductor_server.store.database import open_database
 from server.conftest import Serve
 

@@ -18,10 +18,10 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
 from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store
+from rl_conductor_server.store.audit import Chain
 from server.conftest import Serve
 from server.upstream import vendor
 

@@ -24,7 +24,6 @@ from rl_conductor.errors import LimitError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
-from rl_conductor.trace.audit import Chain, Record, parse_record
 from rl_conductor.types import Price, Sampling, Usage
 from rl_conductor.workflow.limits import UpperBound
 from rl_conductor_server.auth.budgets import KeyBudget
@@ -34,6 +33,7 @@ from rl_conductor_server.errors import ApiError
 from rl_conductor_server.runs.budgets import RunBudget
 from rl_conductor_server.settings import BudgetEntry
 from rl_conductor_server.store import BudgetPeriod, NewRun, Store, StoreUnavailableError, write_behind
+from rl_conductor_server.store.audit import Chain, Record, parse_record
 from rl_conductor_server.store.tables import budget_leases, runs
 from server.chat_requests import gate
 from server.conftest import ONE_STEP, Serve, until

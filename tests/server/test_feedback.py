@@ -12,10 +12,10 @@ import httpx
 import pytest
 from markupsafe import escape
 
-from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.feedback import Feedback
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import NewRun, Search, Store
+from rl_conductor_server.store.audit import Chain
 from rl_conductor_server.store.runs.feedback import MAX_KEYS
 from server.conftest import At, Serve
 from server.pages import ADMIN, GUARDED, NASTY, ask

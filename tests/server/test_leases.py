@@ -20,11 +20,11 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import BadRequestError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.trace.audit import Chain, Record, parse_record
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
 from rl_conductor_server.store import BudgetPeriod, NewRun, Store
+from rl_conductor_server.store.audit import Chain, Record, parse_record
 from server.conftest import Serve, until
 from server.upstream import Vendor, process, settings_file, vendor
 

@@ -13,11 +13,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rl_conductor.trace.audit import Chain
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.metrics import Metrics
 from rl_conductor_server.settings import IntakeEntry, Settings
 from rl_conductor_server.store import Store
+from rl_conductor_server.store.audit import Chain
 from server.chat_requests import post
 from server.conftest import Serve
 

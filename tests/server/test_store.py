@@ -21,11 +21,11 @@ from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
 from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store, StoredBatch, StoredResponse, StoredTurn
+from rl_conductor_server.store.audit import Chain
 from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.batches.models import NewItem
 from rl_conductor_server.store.database import open_database

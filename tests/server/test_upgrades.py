@@ -22,10 +22,10 @@ from core.runs import plan, pool_of
 from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.types import Usage
 from rl_conductor_server.store import NewRun, Store, database
+from rl_conductor_server.store.audit import Chain
 from rl_conductor_server.store.database import MIGRATIONS
 
 VERSIONS = sorted((MIGRATIONS / "versions").glob("[0-9]*.py"))

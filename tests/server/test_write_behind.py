@@ -22,11 +22,11 @@ from core.runs import SOON, Gated, plan, pool_of
 from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.trace.audit import Chain
 from rl_conductor.trace.events import Event, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
 from rl_conductor_server.store import NewRun, Store, StoreUnavailableError, write_behind
+from rl_conductor_server.store.audit import Chain
 from rl_conductor_server.store.runs.run_writer import FinishRun
 from server.conftest import Serve, until
 

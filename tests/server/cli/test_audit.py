@@ -13,9 +13,9 @@ import pytest
 from typer.testing import Result
 
 from rl_conductor.calls.budget import Amount
-from rl_conductor.trace.audit import BEGINNING
 from rl_conductor.trace.feedback import Feedback
 from rl_conductor_server.store import Store
+from rl_conductor_server.store.audit import BEGINNING
 from server.cli.stored_runs import keep, new_run, ran
 
 Cli = Callable[..., Result]

@@ -1,4 +1,4 @@
-"""A run as data: the trace, events, the summary, the audit record, and observers of all runs.
+"""A run as data: the trace, events, the summary, and observers of all runs.
 
 In: events and results of the execution. Out: values that can be stored, replayed and reported.
 """

@@ -18,8 +18,8 @@ from rl_conductor._internal.io import open_for_writing, reading_errors
 from rl_conductor.cli import exit_codes
 from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
-from rl_conductor.trace.audit import AuditedCall, Chain, FeedbackRecord, Record, parse_record, read_export
 from rl_conductor_server.cli import store_options
+from rl_conductor_server.store.audit import AuditedCall, Chain, FeedbackRecord, Record, parse_record, read_export
 
 if TYPE_CHECKING:
     from rl_conductor_server.store import Store

@@ -18,10 +18,10 @@ from sqlalchemy import ColumnElement, Connection, Engine, Executable, Result, Ro
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import NOTHING, Amount
-from rl_conductor.trace.audit import Chain, digest_of
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor.types import Usage, total
+from rl_conductor_server.store.audit import Chain, digest_of
 from rl_conductor_server.store.batches.batches import BatchStore
 from rl_conductor_server.store.batches.files import FileStore
 from rl_conductor_server.store.batches.items import BatchItems

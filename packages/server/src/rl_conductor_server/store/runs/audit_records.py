@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection, insert, select
 
-from rl_conductor.trace.audit import BEGINNING, Chain, FeedbackRecord, Record, digest_of
+from rl_conductor_server.store.audit import BEGINNING, Chain, FeedbackRecord, Record, digest_of
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import audit_records
 

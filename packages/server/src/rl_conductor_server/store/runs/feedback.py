@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, func, select
 
-from rl_conductor.trace.audit import feedback_record_of
 from rl_conductor.trace.feedback import Feedback
+from rl_conductor_server.store.audit import feedback_record_of
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.audit_records import append_records
 from rl_conductor_server.store.tables import audit_records, feedback, runs

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, and_, not_, select, update
 
 from rl_conductor.calls.budget import Amount
-from rl_conductor.trace.audit import Ended, InFlight, unfinished_record_of
 from rl_conductor.trace.trace import Round, Trace
+from rl_conductor_server.store.audit import Ended, InFlight, unfinished_record_of
 from rl_conductor_server.store.codec import IncompatibleReleaseError, decode, decode_rounds, usage_of
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import SERVER_GONE, Claim, NewRun

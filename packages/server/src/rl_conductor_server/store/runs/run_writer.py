@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 from sqlalchemy import Connection, Row
 
 from rl_conductor.calls.budget import NOTHING, Amount
-from rl_conductor.trace.audit import Ended, digest_of, record_of
 from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, prompt_in, total
 from rl_conductor_server.access_errors import without_access_errors
+from rl_conductor_server.store.audit import Ended, digest_of, record_of
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import NewRun, Status
 from rl_conductor_server.store.runs.audit_records import append_records

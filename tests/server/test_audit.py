@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from core.runs import busy, plan, pool_of
 from rl_conductor import Conductor, Policy, ScriptedModel
-from rl_conductor.trace.audit import BEGINNING, Chain, Ended, Record, digest_of, read_export, record_of
 from rl_conductor.trace.trace import Trace
+from rl_conductor_server.store.audit import BEGINNING, Chain, Ended, Record, digest_of, read_export, record_of
 
 SECRET = "sk-secret-word"
 TWO = plan((0, f"Draft {SECRET}.", []), (1, "Say it.", ["all"]))
@@ -38,6 +38,21 @@ def export(length: int) -> bytes:
         lines.append(record(number % 3, sequence=number + 1, previous=chain.head).line)
         chain.read(lines[-1])
     return "".join(f"{line}\n" for line in (*lines, chain.seal)).encode()
+
+
+async def test_a_record_contains_the_calls_inside_of_a_conductor_in_the_pool() -> None:
+    one = plan((0, "Ask the team.", []))
+    team = Conductor(ScriptedModel([TWO], name="inner"), pool_of(a="from a", b="from b"), name="team")
+    ended = Ended(run="r", key="k", api="chat", model="m", status="done", trace=None)
+    nested = await Conductor(ScriptedModel([one]), pool_of(team=team)).run("Hi.")
+    plain = await Conductor(ScriptedModel([one]), pool_of(a="from a")).run("Hi.")
+
+    (call,) = record_of(nested, ended, sequence=1, previous=BEGINNING).rounds[0].steps[0].calls
+
+    assert [inner.requested for inner in call.inside] == ["scripted:inner", "scripted:a", "scripted:b"]
+    assert all(inner.started_ms >= call.started_ms for inner in call.inside)
+    line = record_of(plain, ended, sequence=1, previous=BEGINNING).line
+    assert "inside" not in line, "records of earlier versions keep their hashes"
 
 
 def test_a_record_says_who_decided_what() -> None:
