@@ -10,8 +10,9 @@ import pytest
 
 from rl_conductor import Card, Conductor, Planner, ScriptedModel, Worker, WorkerPool
 from rl_conductor.errors import ConfigError, ModelError, RateLimitError, RunError
-from rl_conductor.models.base import Capabilities, status_error
+from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import Scripted
+from rl_conductor.models.vendor_errors import status_error
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import JsonFormat, Message, Price, Request, Sampling, Wording

@@ -16,7 +16,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_conductor import ChatConductor, RunnableConductor, create_conductor
 from rl_conductor import ConfigError, ModelError, RunError, ScriptedModel
 from rl_conductor.errors import ContextLengthError, ModelTimeoutError
-from rl_conductor.models.base import status_error
+from rl_conductor.models.vendor_errors import status_error
 from rl_conductor.types import Request
 
 PLAN = "model_id = [0]\nsubtasks = ['Answer.']\naccess_list = [[]]"

@@ -16,7 +16,7 @@ from llama_index.llms.conductor import Conductor, LLMModel
 from llamaindex.scripts import EchoLLM, plan, planner
 from rl_conductor import ConfigError, Limits, Message, Price, Request, RunError, ScriptedModel, Usage
 from rl_conductor.integration import price_of
-from rl_conductor.models.base import priced
+from rl_conductor.models.prices import priced
 from rl_conductor.types import ImagePart
 
 QUESTION = Request.user("Why?")

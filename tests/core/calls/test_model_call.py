@@ -28,9 +28,10 @@ from rl_conductor.errors import (
     RateLimitError,
 )
 from rl_conductor.models import Model
-from rl_conductor.models.base import collect, status_error
+from rl_conductor.models.base import collect
 from rl_conductor.models.reply_chars import max_reply_chars
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor.models.vendor_errors import status_error
 from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Delta, ImagePart, Message, Price, Request, Sampling, Tool, ToolCall, Usage

@@ -18,13 +18,7 @@ from core.runs import ACCEPT, evidence_in, evidence_of, plan, pool_of, prompt_of
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.prompting.planner_prompt import REPLY_CHARS, PreviousRound, PromptSettings, planner_messages
-from rl_conductor.prompting.worker_prompt import (
-    EVIDENCE_NOTICE,
-    MAX_REPLY_CHARS,
-    TASK,
-    Evidence,
-    worker_prompt,
-)
+from rl_conductor.prompting.worker_prompt import EVIDENCE_NOTICE, MAX_REPLY_CHARS, TASK, Evidence, worker_prompt
 from rl_conductor.text.delimiters import escape_tags
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Card, Message, Request

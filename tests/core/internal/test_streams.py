@@ -1,4 +1,4 @@
-"""Callbacks as an async iterator: no item is lost, and no task outlives its consumer."""
+"""Callbacks as an async iterator: no item is lost, and no task outlives its consumer. Iterators with a timeout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON
-from rl_conductor._internal.streams import callback_to_async_iterator
+from rl_conductor._internal.streams import callback_to_async_iterator, within
 
 Tell = Callable[[Any], None]
 
@@ -142,3 +142,52 @@ async def test_work_runs_in_the_context_argument() -> None:
     context.run(seen.set, "another")
     assert await drained(callback_to_async_iterator(work, context=context)) == ["another"]
     assert await drained(callback_to_async_iterator(work)) == ["the reader's"]
+
+
+# ---------------------------------------------------------------------------------------- timeouts
+
+
+class Source:
+    """Numbers, `gap` seconds apart; knows when it was closed."""
+
+    def __init__(self, gap: float = 0.0) -> None:
+        self.gap = gap
+        self.closed = False
+
+    async def numbers(self) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(5):
+                await asyncio.sleep(self.gap)
+                yield number
+        finally:
+            self.closed = True
+
+
+@pytest.mark.parametrize("limit", [None, 5.0])
+async def test_items_within_the_limit_pass(limit: float | None) -> None:
+    assert [item async for item in within(limit, Source().numbers())] == [0, 1, 2, 3, 4]
+
+
+async def test_the_limit_counts_for_all_items_together() -> None:
+    source, seen = Source(gap=0.4), []
+    with pytest.raises(TimeoutError):  # noqa: PT012
+        async for item in within(1.0, source.numbers()):
+            seen.append(item)  # noqa: PERF401
+    assert 1 <= len(seen) < 4
+    assert source.closed
+
+
+async def test_a_slow_reader_is_never_cancelled_itself() -> None:
+    items = within(0.5, Source().numbers())
+    assert await anext(items) == 0
+    await asyncio.sleep(0.6)
+    with pytest.raises(TimeoutError):
+        await anext(items)
+
+
+async def test_leaving_early_closes_the_source() -> None:
+    source = Source()
+    items = within(5, source.numbers())
+    assert await anext(items) == 0
+    await items.aclose()
+    assert source.closed

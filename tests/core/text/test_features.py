@@ -6,14 +6,7 @@ from math import log1p
 
 import pytest
 
-from rl_conductor.text.features import (
-    BUCKETS,
-    MAX_CHARS,
-    dot_product,
-    length_feature,
-    text_features,
-    word_features,
-)
+from rl_conductor.text.features import BUCKETS, MAX_CHARS, dot_product, length_feature, text_features, word_features
 
 TEXT = "What is the capital of Spain?"
 

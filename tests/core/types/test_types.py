@@ -35,7 +35,7 @@ from rl_conductor.types import (
     total,
 )
 from rl_conductor.types.completions import parse_finish_reason
-from rl_conductor.types.messages import last_user_index, notes_to_results
+from rl_conductor.types.messages import arguments_of, last_user_index, notes_to_results
 from rl_conductor.types.requests import MIN_TIMEOUT
 
 usages = st.builds(
@@ -315,3 +315,14 @@ def test_the_last_user_message_is_the_last_one_that_is_no_note(roles: list[Any])
 def test_a_schema_is_strict_unless_properties_are_optional_or_open(schema: dict[str, Any], *, strict: bool) -> None:
     assert JsonFormat(json_schema=schema).is_strict is strict
     assert JsonFormat(json_schema=schema, strict=not strict).is_strict is not strict
+
+
+def test_arguments_that_are_no_object_are_kept_as_text() -> None:
+    def given(text: str) -> dict[str, object]:
+        return arguments_of(ToolCall(id="a", name="b", arguments=text))
+
+    assert given('{"a": 1}') == {"a": 1}
+    assert given("") == {}
+    assert given("[1]") == {"invalid_json": "[1]"}
+    assert given("{oops") == {"invalid_json": "{oops"}
+    assert given("[" * 100_000) == {"invalid_json": "[" * 100_000}

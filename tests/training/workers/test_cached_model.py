@@ -10,17 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.runs import plan
-from rl_conductor import (
-    Completion,
-    Conductor,
-    ConfigError,
-    Price,
-    Request,
-    Sampling,
-    ScriptedModel,
-    Worker,
-    WorkerPool,
-)
+from rl_conductor import Completion, Conductor, ConfigError, Price, Request, Sampling, ScriptedModel, Worker, WorkerPool
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities, Model, collect
 from rl_conductor.prompting.worker_prompt import Evidence, worker_prompt

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rl_conductor._internal.blocking import (
-    call_async_or_sync,
-    in_thread,
-    iterate_in_thread,
-    stream_async_or_sync,
-)
-from rl_conductor._internal.streams import callback_to_async_iterator
+from rl_conductor._internal.blocking import call_async_or_sync, in_thread, iterate_in_thread, stream_async_or_sync
+from rl_conductor._internal.streams import callback_to_async_iterator, within
 from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor._internal.validation import FieldError, field_errors, first_field_error
 from rl_conductor.agents.tool import vendor_safe_name
@@ -27,11 +22,12 @@ from rl_conductor.config.profiles import ProfileName, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.models.anthropic.wire import REDACTED_PREFIX
-from rl_conductor.models.base import OnePieceModel, WrapperModel, arguments_of, checked, priced, require, within
+from rl_conductor.models.base import OnePieceModel, WrapperModel, require
 from rl_conductor.models.foreign_errors import host_error
 from rl_conductor.models.openai.wire import TIERS_WITH_OWN_PRICE, TokenCounts, response_format_of, token_counts
-from rl_conductor.models.prices import price_of
+from rl_conductor.models.prices import price_of, priced
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
+from rl_conductor.models.reply_checks import checked
 from rl_conductor.models.request_options import allows_parallel_calls, parse_response_format, parse_tool_choice
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
 from rl_conductor.planning.planner import Planner
@@ -42,6 +38,7 @@ from rl_conductor.pool.worker import Described
 from rl_conductor.prompting.worker_prompt import subtask_in
 from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
+from rl_conductor.types.messages import arguments_of
 from rl_conductor.workflow.limits import upper_bound
 from rl_conductor.workflow.workflow import AccessMode
 

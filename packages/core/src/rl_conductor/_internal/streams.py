@@ -1,4 +1,4 @@
-"""Turns a callback API into an async iterator.
+"""Async iterators: from a callback API, and with a timeout.
 
 A task and a queue rather than anyio's task group and memory stream, because a task group wraps errors in groups, can't
 run in a given context, and must not be open across the `yield` of a generator.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from contextvars import Context
 from typing import Any, TypeVar
 
@@ -38,3 +39,17 @@ async def callback_to_async_iterator(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def within(seconds: float | None, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """Yields from `items` and closes it; raises `TimeoutError` after `seconds`, including the consumer's time."""
+    deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    async with aclosing(items):
+        while True:
+            # A timeout around the whole loop could cancel the consumer between two items.
+            async with asyncio.timeout_at(deadline):
+                try:
+                    item = await anext(items)
+                except StopAsyncIteration:
+                    return
+            yield item

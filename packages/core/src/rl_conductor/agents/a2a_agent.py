@@ -16,12 +16,14 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from rl_conductor._internal.streams import within
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError, ModelError
-from rl_conductor.models.base import Capabilities, StreamingModel, checked, require, within
+from rl_conductor.models.base import Capabilities, StreamingModel, require
 from rl_conductor.models.endpoints import redact_url, usable_key
 from rl_conductor.models.redaction import redacting
+from rl_conductor.models.reply_checks import checked
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Delta, Price, Request
 

@@ -16,31 +16,18 @@ import httpx
 from a2a.client import Client, ClientConfig, ClientFactory
 from a2a.client.card_resolver import parse_agent_card
 from a2a.client.errors import A2AClientError, A2AClientTimeoutError
-from a2a.types.a2a_pb2 import (
-    AgentCard,
-    CancelTaskRequest,
-    GetTaskRequest,
-    Message,
-    Part,
-    Role,
-    SendMessageRequest,
-)
+from a2a.types.a2a_pb2 import AgentCard, CancelTaskRequest, GetTaskRequest, Message, Part, Role, SendMessageRequest
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH, TransportProtocol
 from a2a.utils.errors import A2AError, InternalError
 from google.protobuf.json_format import ParseError
 
 from rl_conductor.agents.a2a_reply import A2AReply
 from rl_conductor.errors import BadRequestError, BadResponseError, ModelError, ModelTimeoutError
-from rl_conductor.models.base import (
-    DEFAULT_TIMEOUT,
-    MALFORMED_REPLY_ERRORS,
-    MAX_ERROR_LENGTH,
-    parse_retry_after,
-    status_error,
-)
+from rl_conductor.models.base import DEFAULT_TIMEOUT
 from rl_conductor.models.http.connections import tls_context
 from rl_conductor.models.http.model import connection_error
 from rl_conductor.models.http.reply_limit import ACCEPTED_ENCODINGS, ReplyLimitError, event_hooks
+from rl_conductor.models.vendor_errors import MALFORMED_REPLY_ERRORS, MAX_ERROR_LENGTH, parse_retry_after, status_error
 from rl_conductor.types import FilePart, ImagePart, Request
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from a2a.types.a2a_pb2 import Artifact, Part, Role, StreamResponse, Task, TaskSt
 from google.protobuf.json_format import MessageToDict
 
 from rl_conductor.errors import AuthenticationError, BadRequestError, ModelError
-from rl_conductor.models.base import MAX_ERROR_LENGTH, priced
+from rl_conductor.models.prices import priced
 from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.types import Completion, Message, Price, Usage
 
 FAILURES: dict[int, tuple[type[ModelError], str]] = {

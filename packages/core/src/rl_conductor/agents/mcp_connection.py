@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from rl_conductor.agents.tool import ToolError, ToolSourceError
-from rl_conductor.models.base import MAX_ERROR_LENGTH
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.types import Tool
 
 if TYPE_CHECKING:

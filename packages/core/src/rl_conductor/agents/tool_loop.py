@@ -11,8 +11,10 @@ from rl_conductor.agents.tool import ToolError, ToolSourceError, WorkerTool
 from rl_conductor.agents.toolset import AnyTool, Toolset
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError, ModelError, ScriptError
-from rl_conductor.models.base import MAX_ERROR_LENGTH, Capabilities, Model, OnePieceModel, WrapperModel, checked
+from rl_conductor.models.base import Capabilities, Model, OnePieceModel, WrapperModel
 from rl_conductor.models.redaction import find_secrets, redact_secrets
+from rl_conductor.models.reply_checks import checked
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import ToolUse
 from rl_conductor.types import Completion, Message, Request, ToolCall

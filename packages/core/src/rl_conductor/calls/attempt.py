@@ -23,11 +23,12 @@ from rl_conductor.errors import (
     ModelError,
     ModelTimeoutError,
 )
-from rl_conductor.models.base import Model, checked, priced
+from rl_conductor.models.base import Model
 from rl_conductor.models.foreign_errors import raise_translated
+from rl_conductor.models.prices import priced
 from rl_conductor.models.reasoning_reader import ReasoningReader
 from rl_conductor.models.reply_chars import ReplySize, max_reply_chars
-from rl_conductor.models.reply_format import check_format
+from rl_conductor.models.reply_checks import check_format, checked
 from rl_conductor.trace.trace import Charge
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 from rl_conductor.workflow.limits import min_input_tokens, upper_bound

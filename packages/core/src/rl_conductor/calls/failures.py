@@ -16,8 +16,9 @@ from rl_conductor.errors import (
     RateLimitError,
     UnreachableError,
 )
-from rl_conductor.models.base import MAX_ERROR_LENGTH, Model
+from rl_conductor.models.base import Model
 from rl_conductor.models.redaction import find_secrets, redact_secrets
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.trace.outcomes import CallOutcome
 
 log = logging.getLogger("rl_conductor.run")

@@ -14,13 +14,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.errors import PolicyError
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.guardrails.runner import GuardrailRunner, Subject
-from rl_conductor.guardrails.texts import (
-    Rewrite,
-    rewrite_call,
-    rewrite_completion,
-    rewrite_message,
-    rewrite_request,
-)
+from rl_conductor.guardrails.texts import Rewrite, rewrite_call, rewrite_completion, rewrite_message, rewrite_request
 from rl_conductor.prompting.worker_prompt import Evidence
 from rl_conductor.trace.checks import GuardrailCheck, Stage
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult

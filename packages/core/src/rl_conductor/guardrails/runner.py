@@ -16,8 +16,8 @@ from rl_conductor.errors import GuardrailError, ScriptError
 from rl_conductor.guardrails.base import Allow, CallModel, Content, Guardrail, Redact, Refuse, Replace, Verdict
 from rl_conductor.guardrails.texts import Rewrite, texts_of, with_texts
 from rl_conductor.models import Model
-from rl_conductor.models.base import MAX_ERROR_LENGTH
 from rl_conductor.models.redaction import find_secrets, redact_secrets
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.trace.checks import GUARDRAIL_PREFIX, CheckOutcome, GuardrailCheck, Stage
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Card, Completion, FilePart, ImagePart, Message, Request

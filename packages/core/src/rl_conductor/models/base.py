@@ -6,68 +6,17 @@ does, and it does not log. Its module imports the vendor's library.
 
 from __future__ import annotations
 
-import asyncio
-import json
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from datetime import UTC, datetime
-from operator import attrgetter
-from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import Literal, Protocol, Self, runtime_checkable
 
-from rl_conductor._internal.formatting import parse_seconds
-from rl_conductor.errors import (
-    AuthenticationError,
-    BadRequestError,
-    BadResponseError,
-    ContextLengthError,
-    ModelError,
-    ModelTimeoutError,
-    OutputLimitError,
-    OverloadedError,
-    RateLimitError,
-)
+from rl_conductor.errors import BadRequestError, BadResponseError
 from rl_conductor.text.reasoning import ReasoningStart
-from rl_conductor.types import (
-    Completion,
-    Delta,
-    Price,
-    ReasoningPart,
-    Request,
-    ToolCall,
-    Usage,
-    Value,
-)
-
-T = TypeVar("T")
+from rl_conductor.types import Completion, Delta, Price, Request, Value
 
 DEFAULT_TIMEOUT = 600.0
 """Timeout in seconds for requests without one, for APIs that require a number."""
-
-MAX_ERROR_LENGTH = 1000
-"""Maximum number of characters quoted from a vendor's error message."""
-
-MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""Errors that vendors' libraries raise for a malformed reply, because they do not validate it."""
-
-MAX_TOKENS_PER_CALL = 10**9
-"""Maximum tokens that one call can report: vendors' counts are untrusted and must fit into a database."""
-
-TOKEN_COUNTS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
-"""The fields of `Usage` that vendors report."""
-_token_counts = attrgetter(*TOKEN_COUNTS)
-
-ERRORS_BY_STATUS: dict[int, type[ModelError]] = {
-    401: AuthenticationError,
-    402: AuthenticationError,
-    403: AuthenticationError,
-    408: ModelTimeoutError,
-    413: ContextLengthError,
-    429: RateLimitError,
-    504: ModelTimeoutError,
-    529: OverloadedError,
-}
-"""Error class by HTTP status; any other 4xx is a `BadRequestError`, any other 5xx a retryable `ModelError`."""
 
 
 class Capabilities(Value):
@@ -206,54 +155,6 @@ def require(model: Model, request: Request) -> None:
         raise BadRequestError(f"model {model.name!r} can't take {' or '.join(missing)}", model=model.name)
 
 
-def priced(usage: Usage, price: Price | None) -> Usage:
-    """Adds the cost to the usage of one call, or counts it as unpriced if its price or its tokens are unknown.
-
-    Counts above `MAX_TOKENS_PER_CALL` are lowered to it.
-    """
-    largest = max(_token_counts(usage))
-    if largest > MAX_TOKENS_PER_CALL:
-        usage = usage.model_copy(update={name: min(getattr(usage, name), MAX_TOKENS_PER_CALL) for name in TOKEN_COUNTS})
-    counted = usage.input_tokens or usage.output_tokens
-    if price is None or (not counted and (price.input or price.output)):
-        return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})
-    if not largest:
-        return usage.model_copy(update={"calls": 1, "cost": price.per_call})
-    cost = price.cost(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cached_tokens=usage.cached_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-    )
-    return usage.model_copy(update={"calls": 1, "cost": cost})
-
-
-def checked(completion: Completion, request: Request) -> Completion:
-    """Returns `completion` if it has text or a tool call.
-
-    Without either it is accepted if `request` ends with the results of tools, to which a model may have nothing to add.
-
-    Raises:
-        OutputLimitError: it has neither, because the model used up its output tokens.
-        BadResponseError: it has neither for another reason.
-    """
-    if completion.message.tool_calls or completion.text.strip():
-        return completion
-    is_after_tools = request.last_calls is not None
-    if is_after_tools and completion.finish_reason == "stop":
-        return completion
-    model = completion.model
-    if completion.finish_reason == "length":
-        reason = "it ran out of output tokens before it wrote any answer; raise max_tokens"
-        raise OutputLimitError(f"{model}: {reason}", model=model, usage=completion.usage)
-    if completion.finish_reason == "content_filter":
-        reason = "the vendor's content filter withheld the answer"
-        raise BadResponseError(f"{model}: {reason}", model=model, retryable=False, usage=completion.usage)
-    only_reasoning = any(isinstance(part, ReasoningPart) for part in completion.message.content)
-    reason = "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty"
-    raise BadResponseError(f"{model}: {reason}", model=model, usage=completion.usage)
-
-
 async def collect(deltas: AsyncGenerator[Delta, None]) -> Completion:
     """Reads a stream to its completion and closes it; raises `BadResponseError` if it ends without one."""
     async with aclosing(deltas):
@@ -261,60 +162,3 @@ async def collect(deltas: AsyncGenerator[Delta, None]) -> Completion:
             if delta.completion is not None:
                 return delta.completion
     raise BadResponseError("the stream ended before the reply was complete", model="unknown")
-
-
-def status_error(
-    message: str, *, model: str, status: int, retry_after: float | None = None, is_overload: bool = False
-) -> ModelError:
-    """Builds the error for an HTTP status.
-
-    With `is_overload`, the vendor itself says that it is overloaded; a status of 503 may be a gateway's, whose request
-    the model got.
-    """
-    if is_overload:
-        return OverloadedError(message, model=model, status=status, retry_after=retry_after)
-    if 300 <= status < 400:
-        reason = "redirects are not followed, because they could leak the key; pass the final address as base_url"
-        return BadRequestError(f"{model}: HTTP status {status}: {reason}", model=model, status=status)
-    if status in ERRORS_BY_STATUS:
-        return ERRORS_BY_STATUS[status](message, model=model, status=status, retry_after=retry_after)
-    if status < 500:
-        return BadRequestError(message, model=model, status=status)
-    return ModelError(message, model=model, status=status, retryable=True, retry_after=retry_after)
-
-
-def parse_retry_after(header: str | None) -> float | None:
-    """Returns the seconds to wait that a `Retry-After` header names as a number or a date; `None` if it names none."""
-    seconds = parse_seconds(header)
-    if seconds is not None or header is None:
-        return seconds
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415  slow to import, and seldom needed
-
-    try:
-        date = parsedate_to_datetime(header)
-    except (ValueError, OverflowError):  # of a year that is too large
-        return None
-    return max((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
-
-
-async def within(seconds: float | None, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-    """Yields from `items` and closes it; raises `TimeoutError` after `seconds`, including the consumer's time."""
-    deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
-    async with aclosing(items):
-        while True:
-            # A timeout around the whole loop could cancel the consumer between two items.
-            async with asyncio.timeout_at(deadline):
-                try:
-                    item = await anext(items)
-                except StopAsyncIteration:
-                    return
-            yield item
-
-
-def arguments_of(call: ToolCall) -> dict[str, Any]:
-    """Parses the arguments of a tool call into an object; invalid JSON is returned under the key `invalid_json`."""
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
-        arguments = None
-    return arguments if isinstance(arguments, dict) else {"invalid_json": call.arguments}

@@ -7,9 +7,10 @@ from typing import NoReturn
 
 from rl_conductor._internal.blocking import exclude_running_loop, is_loop_error
 from rl_conductor.errors import ConductorError, ModelError, ModelTimeoutError, ScriptError, UnreachableError
-from rl_conductor.models.base import MAX_ERROR_LENGTH, Model, parse_retry_after
+from rl_conductor.models.base import Model
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.redaction import REDACTED, find_secrets, redact_secrets
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after
 from rl_conductor.types import Usage
 
 SDK_CONNECTION_ERROR, SDK_TIMEOUT = "APIConnectionError", "APITimeoutError"

@@ -15,7 +15,7 @@ from jsonschema.validators import create
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from rl_conductor.models.base import MALFORMED_REPLY_ERRORS
+from rl_conductor.models.vendor_errors import MALFORMED_REPLY_ERRORS
 
 KEYWORDS = (
     *("$ref", "type", "enum", "const", "anyOf", "oneOf", "allOf", "not"),

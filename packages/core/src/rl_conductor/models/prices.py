@@ -1,21 +1,51 @@
-"""Looks up vendors' prices in the data of the `genai-prices` package, without network access.
+"""Vendors' prices, from the data of the `genai-prices` package and without network access, and the cost of a call.
 
-Covers text only: a `Price` has no rates for audio, images or vendors' own tools (web search). Cache writes use the
-vendor's default rate, which for Anthropic is the five-minute cache, the only one that our adapter uses.
+The prices cover text only: a `Price` has no rates for audio, images or vendors' own tools (web search). Cache writes
+use the vendor's default rate, which for Anthropic is the five-minute cache, the only one that our adapter uses.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from rl_conductor.types import Price, PriceTier
+from rl_conductor.types import Price, PriceTier, Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, TieredPrices
 
 THOUSAND = Decimal(1000)
+
+MAX_TOKENS_PER_CALL = 10**9
+"""Maximum tokens that one call can report: vendors' counts are untrusted and must fit into a database."""
+
+TOKEN_COUNTS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+"""The fields of `Usage` that vendors report."""
+_token_counts = attrgetter(*TOKEN_COUNTS)
+
+
+def priced(usage: Usage, price: Price | None) -> Usage:
+    """Adds the cost to the usage of one call, or counts it as unpriced if its price or its tokens are unknown.
+
+    Counts above `MAX_TOKENS_PER_CALL` are lowered to it.
+    """
+    largest = max(_token_counts(usage))
+    if largest > MAX_TOKENS_PER_CALL:
+        usage = usage.model_copy(update={name: min(getattr(usage, name), MAX_TOKENS_PER_CALL) for name in TOKEN_COUNTS})
+    counted = usage.input_tokens or usage.output_tokens
+    if price is None or (not counted and (price.input or price.output)):
+        return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})
+    if not largest:
+        return usage.model_copy(update={"calls": 1, "cost": price.per_call})
+    cost = price.cost(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    return usage.model_copy(update={"calls": 1, "cost": cost})
 
 
 @cache

@@ -12,8 +12,9 @@ from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import Capabilities, OnePieceModel, checked, require
+from rl_conductor.models.base import Capabilities, OnePieceModel, require
 from rl_conductor.models.foreign_errors import raise_translated
+from rl_conductor.models.reply_checks import checked
 from rl_conductor.prompting.worker_prompt import question_in, replies_in, subtask_in
 from rl_conductor.types import FREE, Completion, Message, Price, Request, Usage, prompt_in
 

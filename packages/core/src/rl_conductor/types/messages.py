@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import not_
@@ -160,6 +161,15 @@ class Message(Value):
             text = self.model_copy(update={"content": adjacent}).text
             content += _as_parts(text) if is_text else adjacent
         return self.model_copy(update={"content": tuple(content)})
+
+
+def arguments_of(call: ToolCall) -> dict[str, Any]:
+    """Parses the arguments of a tool call into an object; invalid JSON is returned under the key `invalid_json`."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"invalid_json": call.arguments}
 
 
 def join_texts(texts: Iterable[str]) -> str:

@@ -23,8 +23,7 @@ from math import isfinite
 from typing import Any
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import priced
-from rl_conductor.models.prices import price_of
+from rl_conductor.models.prices import price_of, priced
 from rl_conductor.types import Price, Usage
 
 JsonObject = Mapping[str, Any]

@@ -27,7 +27,8 @@ from pydantic import ValidationError
 
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.base import Model, WrapperModel, priced
+from rl_conductor.models.base import Model, WrapperModel
+from rl_conductor.models.prices import priced
 from rl_conductor.text.delimiters import strip_nonces
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 

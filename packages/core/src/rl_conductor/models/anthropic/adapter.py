@@ -14,16 +14,11 @@ from typing import Any, ClassVar, TypeAlias
 from rl_conductor.errors import ConfigError, ContextLengthError, ModelError
 from rl_conductor.models.anthropic.reply import Reply
 from rl_conductor.models.anthropic.wire import Body, body_of
-from rl_conductor.models.base import (
-    DEFAULT_TIMEOUT,
-    MAX_ERROR_LENGTH,
-    Capabilities,
-    parse_retry_after,
-    status_error,
-)
+from rl_conductor.models.base import DEFAULT_TIMEOUT, Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.http.connections import connection_settings
 from rl_conductor.models.http.model import HTTPModel
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, status_error
 from rl_conductor.types import Price, Request
 
 try:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, BadResponseError, ConfigError
 from rl_conductor.models.anthropic.adapter import STATUS_BY_TYPE, AnthropicModel, SDKClient
-from rl_conductor.models.base import MAX_ERROR_LENGTH
 from rl_conductor.models.clouds.aws import find_region
 from rl_conductor.models.endpoints import BEDROCK_CLAUDE, Credentials
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 try:
     import anthropic

@@ -15,19 +15,9 @@ from pydantic import BaseModel, Field, ValidationError
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
-from rl_conductor.models.base import priced
+from rl_conductor.models.prices import priced
 from rl_conductor.models.reply_chars import ReplySize
-from rl_conductor.types import (
-    Completion,
-    ContentPart,
-    Delta,
-    Message,
-    Price,
-    ReasoningPart,
-    TextPart,
-    ToolCall,
-    Usage,
-)
+from rl_conductor.types import Completion, ContentPart, Delta, Message, Price, ReasoningPart, TextPart, ToolCall, Usage
 from rl_conductor.types.completions import parse_finish_reason
 
 T = TypeVar("T", bound=BaseModel)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 from rl_conductor.errors import BadRequestError
 from rl_conductor.models.anthropic.prompt_caching import cached_system, mark_turns
-from rl_conductor.models.base import arguments_of
 from rl_conductor.types import (
     ContentPart,
     FilePart,
@@ -25,6 +24,7 @@ from rl_conductor.types import (
     TextPart,
     Tool,
 )
+from rl_conductor.types.messages import arguments_of
 
 if TYPE_CHECKING:
     from anthropic import types as wire

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rl_conductor.errors import AuthenticationError, ConfigError, UnreachableError
-from rl_conductor.models.base import MAX_ERROR_LENGTH
 from rl_conductor.models.endpoints import ENDPOINTS
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 MULTI_REGIONS = ("us", "eu")
 

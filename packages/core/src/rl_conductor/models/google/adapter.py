@@ -16,19 +16,14 @@ from typing import Any, ClassVar
 
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.errors import AuthenticationError, ConfigError, ContextLengthError, ModelError
-from rl_conductor.models.base import (
-    DEFAULT_TIMEOUT,
-    MAX_ERROR_LENGTH,
-    Capabilities,
-    parse_retry_after,
-    status_error,
-)
+from rl_conductor.models.base import DEFAULT_TIMEOUT, Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.google.events import EventReader
 from rl_conductor.models.google.reply import Reply
 from rl_conductor.models.google.wire import Json, body_of
 from rl_conductor.models.http.connections import connection_settings
 from rl_conductor.models.http.model import HTTPModel
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, status_error
 from rl_conductor.types import Price, Request
 
 try:

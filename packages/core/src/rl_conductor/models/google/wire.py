@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from rl_conductor.errors import BadRequestError
-from rl_conductor.models.base import arguments_of
 from rl_conductor.types import FilePart, ImagePart, JsonFormat, Message, ReasoningPart, Request, TextPart, Tool
+from rl_conductor.types.messages import arguments_of
 
 Json: TypeAlias = dict[str, Any]
 

@@ -12,19 +12,15 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any, ClassVar, Protocol
 
+from rl_conductor._internal.streams import within
 from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import BadResponseError, ModelError, ModelTimeoutError, UnreachableError
-from rl_conductor.models.base import (
-    MALFORMED_REPLY_ERRORS,
-    MAX_ERROR_LENGTH,
-    Capabilities,
-    checked,
-    require,
-    within,
-)
+from rl_conductor.models.base import Capabilities, require
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
 from rl_conductor.models.http.reply_limit import ReplyLimitError
 from rl_conductor.models.redaction import redacting
+from rl_conductor.models.reply_checks import checked
+from rl_conductor.models.vendor_errors import MALFORMED_REPLY_ERRORS, MAX_ERROR_LENGTH
 from rl_conductor.types import Completion, Delta, Price, Request
 
 OTHER_ERRORS = (TimeoutError, ReplyLimitError, *MALFORMED_REPLY_ERRORS)

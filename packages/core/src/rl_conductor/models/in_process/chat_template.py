@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rl_conductor.errors import BadRequestError
-from rl_conductor.models.base import arguments_of
 from rl_conductor.models.in_process.capabilities import in_process_capabilities
 from rl_conductor.models.tool_emulation import (
     CLOSING,
@@ -19,6 +18,7 @@ from rl_conductor.models.tool_emulation import (
 )
 from rl_conductor.text.reasoning import SPECIAL_TOKENS, opening_at_end
 from rl_conductor.types import ImagePart, Message, Request, TextPart, Tool, ToolCall
+from rl_conductor.types.messages import arguments_of
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
 TOOL_DELIMITERS = (OPENING, CLOSING, "<tool_response>", "</tool_response>")

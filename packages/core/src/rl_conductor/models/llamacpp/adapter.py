@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from rl_conductor.errors import BadRequestError, ConfigError, ModelError
-from rl_conductor.models.base import StreamingModel, arguments_of, checked, require
+from rl_conductor.models.base import StreamingModel, require
 from rl_conductor.models.in_process.capabilities import in_process_capabilities
 from rl_conductor.models.in_process.chat_template import ZERO_WIDTH_SPACE
 from rl_conductor.models.in_process.token_stream import TokenStream
 from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, default_threads, engines
 from rl_conductor.models.openai.dialects import DIALECTS
 from rl_conductor.models.openai.wire import Reply, extra_fields, options_of
+from rl_conductor.models.reply_checks import checked
 from rl_conductor.models.tool_emulation import (
     add_schema_to_prompt,
     may_become_tool_call,
@@ -31,15 +32,8 @@ from rl_conductor.models.tool_emulation import (
     parse_tool_calls,
     response_format_with_tools,
 )
-from rl_conductor.types import (
-    FREE,
-    Completion,
-    Delta,
-    JsonFormat,
-    Message,
-    Price,
-    Request,
-)
+from rl_conductor.types import FREE, Completion, Delta, JsonFormat, Message, Price, Request
+from rl_conductor.types.messages import arguments_of
 
 DEFAULT_CONTEXT = 4096
 """Default maximum of tokens of prompt and reply together."""

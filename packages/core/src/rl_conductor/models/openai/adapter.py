@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.errors import ConfigError, ModelError
-from rl_conductor.models.base import Capabilities, parse_retry_after
+from rl_conductor.models.base import Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS, usable_key
 from rl_conductor.models.http.connections import connection_settings
 from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.models.openai.dialects import DIALECTS, Dialect
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.openai.wire import Reply, extra_fields, options_of
+from rl_conductor.models.vendor_errors import parse_retry_after
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import Price, Request
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import AuthenticationError, ConfigError, UnreachableError
-from rl_conductor.models.base import MAX_ERROR_LENGTH
 from rl_conductor.models.endpoints import ENDPOINTS, Credentials
 from rl_conductor.models.openai.adapter import OpenAIModel
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 try:
     import openai

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, ConfigError
-from rl_conductor.models.base import MAX_ERROR_LENGTH
 from rl_conductor.models.clouds.aws import find_region
 from rl_conductor.models.endpoints import ENDPOINTS, Credentials
 from rl_conductor.models.openai.adapter import OpenAIModel
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 try:
     import openai

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from rl_conductor.errors import ContextLengthError, ModelError, OverloadedError, RateLimitError
-from rl_conductor.models.base import MAX_ERROR_LENGTH, status_error
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, status_error
 
 TOO_LONG = re.compile(r"context (length|size|window)", re.IGNORECASE)
 """Matches messages about a too long request from servers that send no error code."""

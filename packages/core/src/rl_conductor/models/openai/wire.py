@@ -14,10 +14,10 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError
-from rl_conductor.models.base import priced
 from rl_conductor.models.openai.dialects import Dialect
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.openai.strict_schema import close_schema
+from rl_conductor.models.prices import priced
 from rl_conductor.models.reply_chars import ReplySize
 from rl_conductor.types import (
     Completion,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_conductor.models.base import arguments_of
 from rl_conductor.trace.trace import Trace
+from rl_conductor.types.messages import arguments_of
 from rl_conductor.workflow.limits import estimate_input_tokens
 from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder
 from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, MessagesBody

@@ -1,4 +1,7 @@
-"""Checks that a reply has the format and the tool call that its request requires: not every vendor enforces them."""
+"""Checks that a reply has an answer, and the format and the tool call that its request requires.
+
+Not every vendor enforces them.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,37 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from rl_conductor.errors import ReplyFormatError
-from rl_conductor.types import Completion, JsonFormat, Request
+from rl_conductor.errors import BadResponseError, OutputLimitError, ReplyFormatError
+from rl_conductor.types import Completion, JsonFormat, ReasoningPart, Request
 
 FENCED = re.compile(r"\s*```(?:json)?\s*\n(?P<content>.*)```\s*", re.DOTALL | re.IGNORECASE)
 """JSON in a Markdown code block. Parsers for models' replies accept it, so it is worth no second call."""
+
+
+def checked(completion: Completion, request: Request) -> Completion:
+    """Returns `completion` if it has text or a tool call.
+
+    Without either it is accepted if `request` ends with the results of tools, to which a model may have nothing to add.
+
+    Raises:
+        OutputLimitError: it has neither, because the model used up its output tokens.
+        BadResponseError: it has neither for another reason.
+    """
+    if completion.message.tool_calls or completion.text.strip():
+        return completion
+    is_after_tools = request.last_calls is not None
+    if is_after_tools and completion.finish_reason == "stop":
+        return completion
+    model = completion.model
+    if completion.finish_reason == "length":
+        reason = "it ran out of output tokens before it wrote any answer; raise max_tokens"
+        raise OutputLimitError(f"{model}: {reason}", model=model, usage=completion.usage)
+    if completion.finish_reason == "content_filter":
+        reason = "the vendor's content filter withheld the answer"
+        raise BadResponseError(f"{model}: {reason}", model=model, retryable=False, usage=completion.usage)
+    only_reasoning = any(isinstance(part, ReasoningPart) for part in completion.message.content)
+    reason = "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty"
+    raise BadResponseError(f"{model}: {reason}", model=model, usage=completion.usage)
 
 
 def check_format(completion: Completion, request: Request) -> Completion:

@@ -1,4 +1,4 @@
-"""Replies without the format or the tool call that their request requires."""
+"""Replies without an answer, or without the format or the tool call that their request requires."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rl_conductor.errors import BadResponseError
-from rl_conductor.models.reply_format import check_format
-from rl_conductor.types import Completion, FinishReason, JsonFormat, Message, Request, Tool, ToolCall
+from rl_conductor.models.reply_checks import check_format, checked
+from rl_conductor.types import Completion, FinishReason, JsonFormat, Message, Request, Tool, ToolCall, Usage
 
 SCHEMA = {
     "type": "object",
@@ -79,3 +79,27 @@ DOUBLED: Any = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in
 )
 def test_a_schema_that_cannot_be_checked_soon_is_not_checked(schema: dict[str, Any]) -> None:
     check('{"' + "a" * 40 + '!": 1}', response_format=JsonFormat(json_schema=schema, strict=True))
+
+
+def completion(text: str = "", finish: FinishReason = "stop", *calls: ToolCall) -> Completion:
+    message = Message.assistant(text, tool_calls=calls)
+    return Completion(message=message, usage=Usage(), finish_reason=finish, model="m")
+
+
+def test_text_or_a_tool_call_is_an_answer() -> None:
+    for good in (
+        completion("hi"),
+        completion("hi", "length"),
+        completion("", "tool_calls", ToolCall(id="a", name="b", arguments="")),
+    ):
+        assert checked(good, Request(messages=())) is good
+
+
+@pytest.mark.parametrize(
+    ("finish", "why", "retryable"),
+    [("stop", "empty", True), ("length", "max_tokens", False), ("content_filter", "filter", False)],
+)
+def test_no_answer_is_a_bad_response_that_says_why(finish: FinishReason, why: str, retryable: bool) -> None:
+    with pytest.raises(BadResponseError, match=why) as caught:
+        checked(completion(" \n", finish), Request(messages=()))
+    assert caught.value.retryable is retryable

@@ -1,0 +1,68 @@
+"""Errors of vendors' HTTP APIs: the error class of a status, the time to wait, and how much is quoted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from rl_conductor._internal.formatting import parse_seconds
+from rl_conductor.errors import (
+    AuthenticationError,
+    BadRequestError,
+    ContextLengthError,
+    ModelError,
+    ModelTimeoutError,
+    OverloadedError,
+    RateLimitError,
+)
+
+MAX_ERROR_LENGTH = 1000
+"""Maximum number of characters quoted from a vendor's error message."""
+
+MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""Errors that vendors' libraries raise for a malformed reply, because they do not validate it."""
+
+ERRORS_BY_STATUS: dict[int, type[ModelError]] = {
+    401: AuthenticationError,
+    402: AuthenticationError,
+    403: AuthenticationError,
+    408: ModelTimeoutError,
+    413: ContextLengthError,
+    429: RateLimitError,
+    504: ModelTimeoutError,
+    529: OverloadedError,
+}
+"""Error class by HTTP status; any other 4xx is a `BadRequestError`, any other 5xx a retryable `ModelError`."""
+
+
+def status_error(
+    message: str, *, model: str, status: int, retry_after: float | None = None, is_overload: bool = False
+) -> ModelError:
+    """Builds the error for an HTTP status.
+
+    With `is_overload`, the vendor itself says that it is overloaded; a status of 503 may be a gateway's, whose request
+    the model got.
+    """
+    if is_overload:
+        return OverloadedError(message, model=model, status=status, retry_after=retry_after)
+    if 300 <= status < 400:
+        reason = "redirects are not followed, because they could leak the key; pass the final address as base_url"
+        return BadRequestError(f"{model}: HTTP status {status}: {reason}", model=model, status=status)
+    if status in ERRORS_BY_STATUS:
+        return ERRORS_BY_STATUS[status](message, model=model, status=status, retry_after=retry_after)
+    if status < 500:
+        return BadRequestError(message, model=model, status=status)
+    return ModelError(message, model=model, status=status, retryable=True, retry_after=retry_after)
+
+
+def parse_retry_after(header: str | None) -> float | None:
+    """Returns the seconds to wait that a `Retry-After` header names as a number or a date; `None` if it names none."""
+    seconds = parse_seconds(header)
+    if seconds is not None or header is None:
+        return seconds
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415  slow to import, and seldom needed
+
+    try:
+        date = parsedate_to_datetime(header)
+    except (ValueError, OverflowError):  # of a year that is too large
+        return None
+    return max((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
