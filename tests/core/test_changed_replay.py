@@ -8,7 +8,7 @@ import pytest
 
 from core.runs import plan, pool_of
 from rl_conductor import Conductor, ConfigError, Policy, PolicyError, ScriptedModel, Trace
-from rl_conductor.errors import WorkflowValidationError
+from rl_conductor.errors import BadRequestError, WorkflowValidationError
 from rl_conductor.replay import StepChange, replay_changed
 from rl_conductor.trace.events import Event, StepStarted
 from rl_conductor.types import Request
@@ -81,3 +81,21 @@ async def test_unchanged_steps_are_not_called() -> None:
     other = Conductor(ScriptedModel([]), pool_of(a="a", b=fail, c="from c"))
     trace = await replay_changed(other, original, StepChange(step=2, worker="c"))
     assert trace.text == "from c"
+
+
+async def test_a_failed_step_that_nothing_has_to_read_again_keeps_its_error() -> None:
+    def reply(request: Request) -> str:
+        if "Draft it." in request.messages[-1].text.splitlines():
+            raise BadRequestError("no draft", model="a")
+        return "fine"
+
+    steps = plan((0, "Draft it.", []), (0, "Go on.", [0]), (0, "Finish.", [1]))
+    made = Conductor(ScriptedModel(steps), pool_of(a=reply, b=reply), access="positional")
+    original = await made.run("What is it?")
+    trace = await replay_changed(made, original, StepChange(step=2, worker="b"))
+    assert [result.status for result in trace.results] == ["failed", "ok", "ok"]
+    assert trace.results[0].error == original.results[0].error
+    assert trace.usage.calls == 1
+
+    trace = await replay_changed(made, original, StepChange(step=1, worker="b"))
+    assert trace.usage.calls == 4, "the changed step reads the failed one, which both workers try again"

@@ -34,8 +34,9 @@ async def replay_changed(
 ) -> Trace:
     """Runs `trace` again with one step changed, and returns the new trace.
 
-    Only the changed step and the steps that depend on it call models. The others reuse their replies at no cost, with a
-    usage of 0 in the new trace. Later rounds are planned anew if the limits allow another round.
+    Only the changed step, the steps that depend on it, and failed steps that these read call models. The others keep
+    their results at no cost, with a usage of 0 in the new trace. Later rounds are planned anew if the limits allow
+    another round.
 
     Args:
         conductor: the conductor to run it with; usually the one that made the trace.
@@ -79,14 +80,18 @@ def rounds_before(trace: Trace, change: StepChange) -> tuple[Round, ...]:
     update = {name: value for name in ("worker", "subtask") if (value := getattr(change, name)) is not None}
     steps[change.step] = steps[change.step].model_copy(update=update)
     workflow = Workflow(steps=tuple(steps))
-    reused_results = tuple(
+    unaffected = [
         result
         for result in changed_round.results
-        if result.index != change.step and change.step not in workflow.sources[result.index] and result.status == "ok"
-    )
+        if result.index != change.step and change.step not in workflow.sources[result.index]
+    ]
+    needed = workflow.needed_after({result.index for result in unaffected if result.status == "ok"})
     return (
         *(round_.without_usage() for round_ in trace.rounds[: change.round]),
-        Round(plan=PlanRecord(source="given", workflow=workflow), results=reused_results),
+        Round(
+            plan=PlanRecord(source="given", workflow=workflow),
+            results=tuple(result for result in unaffected if result.index not in needed),
+        ),
     )
 
 
