@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,20 @@ def test_images_and_documents_are_converted() -> None:
     assert base64.b64decode(image.data or "") == PIXEL
     assert isinstance(file, FilePart)
     assert (file.media_type, base64.b64decode(file.data)) == ("application/pdf", PDF)
+
+
+@pytest.mark.parametrize("media_type", [None, "text/csv"])
+def test_a_text_document_is_text_for_every_worker(tmp_path: Path, media_type: str | None) -> None:
+    (tmp_path / "notes.txt").write_text("Ein Käfer.")
+    block = DocumentBlock(path=tmp_path / "notes.txt", title="notes", document_mimetype=media_type)
+    content = core_message(ChatMessage(blocks=[block])).content
+    assert content == (TextPart(text="[Document: notes]\nEin Käfer.\n[End of the document]\n"),)
+
+
+def test_a_document_of_an_unknown_type_is_not_called_a_pdf() -> None:
+    (file,) = core_message(ChatMessage(blocks=[DocumentBlock(data=b"\xff\x00\x01\x02")])).content
+    assert isinstance(file, FilePart)
+    assert (file.media_type, base64.b64decode(file.data)) == ("application/octet-stream", b"\xff\x00\x01\x02")
 
 
 def test_an_image_and_a_document_reach_the_workers() -> None:

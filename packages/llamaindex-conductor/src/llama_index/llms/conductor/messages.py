@@ -7,7 +7,9 @@ a continuation in them is untrusted: it is validated, and ignored if it is malfo
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 from llama_index.core.base.llms.types import (
@@ -105,7 +107,7 @@ def _parts(blocks: Iterable[ContentBlock]) -> Iterator[ContentPart]:
             case ImageBlock():
                 yield _image(block)
             case DocumentBlock():
-                yield _file(block)
+                yield _document(block)
             case ThinkingBlock():
                 yield from core_reasoning(block)
             case CitableBlock():
@@ -128,14 +130,21 @@ def _image(block: ImageBlock) -> ImagePart:
     return ImagePart(media_type=media_type, data=data, detail=detail)
 
 
-def _file(block: DocumentBlock) -> FilePart:
+def _document(block: DocumentBlock) -> ContentPart:
+    """Converts a document: plain text to a text part, which every model reads, and others to a file."""
     if block.url and not (block.data or block.path):
         raise ConfigError(
             f"documents are not fetched from URLs ({block.url}); pass the content: DocumentBlock(data=...)"
         )
-    _, _, data = block.inline_url().partition(";base64,")
+    content = block.resolve_document().read()
+    media_type = block.document_mimetype  # LlamaIndex recognises PDFs, but no text
+    if media_type is None or media_type.startswith("text/"):
+        with suppress(UnicodeDecodeError):
+            return TextPart(text=f"[Document: {block.title}]\n{content.decode()}\n[End of the document]\n")
     return FilePart(
-        media_type=block.document_mimetype or "application/pdf", name=block.title or "document.pdf", data=data
+        media_type=media_type or "application/octet-stream",
+        name=block.title or "document",
+        data=b64encode(content).decode(),
     )
 
 
