@@ -20,6 +20,7 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
 )
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
+from llama_index.core.llms import MockLLM
 from llama_index.core.rate_limiter import BaseRateLimiter
 from llama_index.core.tools import BaseTool, RetrieverTool
 from llama_index.llms.ollama import Ollama
@@ -376,6 +377,13 @@ def test_the_capabilities_of_an_llm_are_read_from_its_metadata() -> None:
     assert echo.name == "llamaindex:echo"
     assert echo.capabilities.names == frozenset()
     assert LLMModel(ollama_llm("http://127.0.0.1:1")).capabilities.names == {"tools", "images", "files"}
+
+
+def test_a_context_window_that_an_llm_does_not_know_rejects_no_request() -> None:
+    assert LLMModel(EchoLLM(window=3900)).capabilities.context == 3900
+    assert LLMModel(MockLLM()).capabilities.context is None
+    llm = Conductor({"mock": MockLLM(max_tokens=1)}, planner=planner(plan((0, "Say it.", []))))
+    assert llm.complete("word " * 20_000).text
 
 
 def test_a_pool_of_mixed_workers() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
+from llama_index.core.llms import LLMMetadata
 from llama_index.llms.openai import OpenAI
 
 from core.models.wire.base import SECRET, Counts, Said, Seen
@@ -117,3 +119,17 @@ async def test_a_json_format_reaches_the_vendor(
 def test_only_models_with_structured_output_offer_it() -> None:
     assert LLMModel(OpenAI(model="gpt-4.1", api_key=SECRET)).capabilities.json_schema
     assert not LLMModel(OpenAI(model="gpt-4-turbo", api_key=SECRET)).capabilities.json_schema
+
+
+class Compatible(OpenAI):  # type: ignore[misc]  # its package is only in the environment of these tests
+    """A model of a server with OpenAI's protocol, whose context window is LlamaIndex's default, as `OpenAILike` has."""
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        return LLMMetadata(context_window=DEFAULT_CONTEXT_WINDOW, is_chat_model=True, model_name=self.model)
+
+
+async def test_a_server_whose_context_window_is_unknown_gets_long_requests(vendor: Vendor) -> None:
+    model = LLMModel(Compatible(model="house", api_base=f"{vendor.url}/v1", api_key=SECRET))
+    assert model.capabilities.context is None
+    assert (await model.complete(Request.user("word " * 20_000))).text == "Once upon a"

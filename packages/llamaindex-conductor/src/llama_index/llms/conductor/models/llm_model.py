@@ -22,6 +22,7 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
 )
 from llama_index.core.callbacks import CallbackManager
+from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
 from llama_index.core.llms import LLM
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
@@ -77,7 +78,7 @@ class LLMModel:
             tools=isinstance(llm, FunctionCallingLLM) and metadata.is_function_calling_model,
             images=metadata.is_chat_model,
             files=metadata.is_chat_model,
-            context=metadata.context_window,
+            context=_known_context(llm),
             thinking_tokens=thinking_tokens(llm),
             json_schema=_has_response_format(llm),
         )
@@ -180,6 +181,16 @@ class LLMModel:
                 calls.append(ToolCall(id=call_id, name=call.tool_name, arguments=json.dumps(call.tool_kwargs)))
         reply = Message(role="assistant", content=(*thinking, *text), tool_calls=tuple(calls))
         return with_vendor_state(reply, message, owner=self.name)
+
+
+def _known_context(llm: LLM) -> int | None:
+    """Returns the context window; `None` for LlamaIndex's default, which LLMs of servers have that don't know theirs.
+
+    LLMs in this process set the same default as their real context window.
+    """
+    metadata = llm.metadata
+    is_unset = _is_openai(llm) or "context_window" not in metadata.model_fields_set
+    return None if is_unset and metadata.context_window == DEFAULT_CONTEXT_WINDOW else metadata.context_window
 
 
 def _vendor(llm: LLM) -> str:
