@@ -88,6 +88,24 @@ def test_help_imports_no_vendor(command: str) -> None:
     assert json.loads(loaded.stdout) == []
 
 
+def test_ctrl_c_while_modules_are_imported_prints_no_traceback() -> None:
+    program = """
+import signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from rl_conductor.cli.__main__ import main
+main()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def installed_from(origin: str | None) -> Callable[[str], SimpleNamespace]:
     """A distribution whose `direct_url.json` is `origin`."""
     return lambda _: SimpleNamespace(read_text=lambda _: origin)
