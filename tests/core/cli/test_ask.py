@@ -245,6 +245,14 @@ def test_a_budget_that_is_too_small_refuses_before_any_call(cli: Cli, pool: Pool
     assert service.requests != []
 
 
+def test_an_unknown_price_says_what_to_write_into_the_pool_file(cli: Cli, pool: Pool, service: Service) -> None:
+    result = cli("ask", "--pool", pool(price=""), "--usd", "1", "Hello?")
+
+    assert (result.exit_code, service.requests) == (1, [])
+    last = result.stderr.splitlines()[-1]
+    assert "so --usd can't be enforced; write its price in dollars per million tokens, in a pool file as price = { " in last
+
+
 def test_limits_and_profile_reach_the_run(cli: Cli, pool: Pool) -> None:
     limits = ["--usd", "$1.5", "--seconds", "30", "--tokens", "99999", "--rounds", "2", "--steps", "4"]
     chosen = json.loads(cli("ask", "--json", "--pool", pool(), *limits, "Hello?").stdout)["limits"]

@@ -298,8 +298,8 @@ class Budget:
         """Words the refusal of a call to `model`, which has no known price although dollars are limited."""
         return (
             f"the price of {model} is unknown, so limits.usd can't be enforced; write its price in dollars per million "
-            'tokens in its entry, {"model": ..., "price": {"input": 2.5, "output": 10}}, or pass '
-            "price=Price(input=2.5, output=10) to its model"
+            "tokens, in a pool file as price = { input = 2.5, output = 10 }, in code as "
+            '"price": {"input": 2.5, "output": 10} in its entry, or price=Price(input=2.5, output=10) of its model'
         )
 
     # ---------------------------------------------------------------------------- what they use for it

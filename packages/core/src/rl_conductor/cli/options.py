@@ -274,5 +274,5 @@ def with_run_options(*, without: Collection[str] = ()) -> Callable[[Callable[...
 def with_option_names(error: str) -> str:
     """Replaces the names of limits and rules in an error message by the options that set them."""
     for limit in LIMIT_OPTIONS:
-        error = error.replace(f"limits.{limit}=", f"--{limit} ")
+        error = error.replace(f"limits.{limit}=", f"--{limit} ").replace(f"limits.{limit} ", f"--{limit} ")
     return error.replace("policy.allow", "--worker").replace("policy.deny", "--deny")
