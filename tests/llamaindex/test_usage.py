@@ -202,7 +202,7 @@ def test_limits_in_dollars_work_if_the_entry_of_an_llm_has_a_price() -> None:
 
 def test_the_error_for_an_unknown_price_says_where_to_write_it() -> None:
     llm = Conductor({"a": EchoLLM()}, planner=planner(plan((0, "Go.", []))), limits=Limits(usd=1))
-    with pytest.raises(RunError, match="write its price in dollars per million tokens.* in its entry"):
+    with pytest.raises(RunError, match=r"write its price in dollars per million tokens.* in its entry"):
         llm.complete("Why?")
 
 

@@ -250,7 +250,8 @@ def test_an_unknown_price_says_what_to_write_into_the_pool_file(cli: Cli, pool: 
 
     assert (result.exit_code, service.requests) == (1, [])
     last = result.stderr.splitlines()[-1]
-    assert "so --usd can't be enforced; write its price in dollars per million tokens, in a pool file as price = { " in last
+    assert "so --usd can't be enforced; write its price in" in last
+    assert "in a pool file as price = { input = 2.5, output = 10 }" in last
 
 
 def test_limits_and_profile_reach_the_run(cli: Cli, pool: Pool) -> None:
