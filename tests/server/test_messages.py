@@ -66,6 +66,15 @@ async def test_a_stream_begins_with_an_estimate_of_the_input_tokens_and_ends_wit
     assert events[-2]["usage"]["input_tokens"] == whole.usage.input_tokens
 
 
+async def test_the_message_that_a_client_gathers_from_a_stream_has_no_cost_of_zero(serve: Serve) -> None:
+    at = await serve()
+    async with at.anthropic().messages.stream(**BASIC | {"messages": ASKED}) as stream:
+        deltas = [event.usage async for event in stream if event.type == "message_delta"]
+        final = await stream.get_final_message()
+    assert "conductor" not in (final.usage.model_extra or {})  # clients only update what they know
+    assert (deltas[0].model_extra or {})["conductor"]["total"]["calls"] == 2
+
+
 async def test_store_false_leaves_no_content_of_a_message_either(serve: Serve) -> None:
     at = await serve()
     reply = await at.anthropic().messages.with_raw_response.create(**BASIC, extra_body={"store": False})

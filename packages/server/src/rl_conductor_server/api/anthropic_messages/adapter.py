@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_conductor.trace.trace import Trace
+from rl_conductor.types import Usage
 from rl_conductor.types.messages import arguments_of
 from rl_conductor.workflow.limits import estimate_input_tokens
 from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder
@@ -62,9 +63,10 @@ class MessageStream:
     def start(self) -> Iterator[str]:
         """Encodes an empty message with an estimate of its input tokens, which some clients read only here.
 
-        At the end, the usage of the run replaces it.
+        At the end, the usage of the run replaces it. Its field `conductor` comes only then, because clients keep the
+        first value of fields that they don't know.
         """
-        usage = format_usage(Results(())) | {"input_tokens": estimate_input_tokens(self.parsed.request)}
+        usage = _token_counts(Usage()) | {"input_tokens": estimate_input_tokens(self.parsed.request)}
         empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         yield _event("message_start", message=_header_fields(self.header) | empty)
 
@@ -130,12 +132,15 @@ def _tool_uses(trace: Trace) -> list[dict[str, Any]]:
 
 
 def format_usage(results: Results) -> dict[str, Any]:
-    """Formats the total usage; Anthropic's `input_tokens` exclude cached tokens."""
-    usage = results.usage
+    """Formats the total usage and its parts."""
+    return _token_counts(results.usage) | {"conductor": results.breakdown}
+
+
+def _token_counts(usage: Usage) -> dict[str, Any]:
+    """Formats numbers of tokens; Anthropic's `input_tokens` exclude cached tokens."""
     return {
         "input_tokens": usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cached_tokens,
         "cache_creation_input_tokens": usage.cache_write_tokens,
         "output_tokens": usage.output_tokens,
-        "conductor": results.breakdown,
     }
