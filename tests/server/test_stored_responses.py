@@ -307,6 +307,25 @@ async def test_a_response_in_the_background_is_rejected_while_the_server_has_no_
             await asyncio.sleep(0.01)
 
 
+async def test_a_response_that_lost_its_place_in_the_queue_has_the_code_of_its_rejection_when_polled(
+    serve: Serve,
+) -> None:
+    opened, wait = gate()
+    a = Gated("done", wait)
+    at = await serve({"a": a}, keys=KEYS, intake={"running": 1, "waiting": 2})
+    red, blue = at.openai("key-of-red"), at.openai("key-of-blue")
+    made = [await red.responses.create(model=MODEL, input="long", background=True) for _ in range(3)]
+    await blue.responses.create(model=MODEL, input="short", background=True)  # its key has nothing in the queue
+    rejected = await red.responses.retrieve(made[-1].id)
+    assert rejected.status == "failed"
+    assert rejected.error is not None
+    assert (rejected.error.code, rejected.error.message) == (
+        "busy",
+        "1 runs are in progress and 1 are queued; try again later",
+    )
+    opened.set()
+
+
 async def test_the_question_of_a_request_that_found_no_room_is_not_stored_until_it_is_repeated(
     serve: Serve, url: str
 ) -> None:

@@ -68,6 +68,9 @@ class RunTask:
                     raise
                 await self._end()
                 return trace
+        except ApiError as error:  # also of a run that found no room in the queue
+            self.rejection = error
+            raise
         finally:
             self._close()
 
