@@ -303,6 +303,31 @@ def test_an_invalid_line_of_a_questions_file_does_not_question_the_file(tmp_path
         load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", {"question": "q"}))
 
 
+def test_all_wrong_rows_of_a_table_are_listed_by_the_numbers_of_a_spreadsheet(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text('question,answer\n"two\nlines",1\n\nno answer,\n,no question\nright,2\n')
+    with pytest.raises(ConfigError) as raised:
+        load_task("jsonl", path=tmp_path / "q.csv")
+    assert str(raised.value) == (
+        f"row 4 of {str(tmp_path / 'q.csv')!r} is not as expected: scoring 'exact' needs an answer; 1 more row can't "
+        "be used either: 5"
+    )
+
+
+def test_a_list_of_wrong_rows_ends_after_ten_more(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "mine.jsonl", *({"question": "q"} for _ in range(20)))
+    with pytest.raises(
+        ConfigError, match=r"; 19 more rows can't be used either: 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, \.\.\.$"
+    ):
+        load_task("jsonl", path=path)
+
+
+@pytest.mark.parametrize("name", ["q.xlsx", "q.csv"])
+def test_a_spreadsheet_and_a_table_in_another_encoding_say_how_to_save_them(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes("question;answer\nWie heißt das?;Tür\n".encode("cp1252"))
+    with pytest.raises(ConfigError, match=r'in a spreadsheet, save the questions as "CSV UTF-8"'):
+        load_task("jsonl", path=tmp_path / name)
+
+
 def test_a_missing_or_malformed_file_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"row 1 of .* has no 'problem'; is it really aime25"):
         load_task("aime25", path=write_rows(tmp_path / "x.jsonl", {"question": "q"}))
@@ -357,5 +382,7 @@ def test_files_as_windows_programs_write_them_are_read(name: str, text: str, tmp
 
 def test_a_comma_that_is_not_quoted_is_explained(tmp_path: Path) -> None:
     (tmp_path / "q.csv").write_text("question,answer\nWhat is 2, times 3?,6\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"begins with 'What is 2' has more cells .* ',' in double quotes"):
+    with pytest.raises(
+        ConfigError, match=r"row 2 of .*, which begins with 'What is 2', has more cells .* ',' in double quotes"
+    ):
         load_task("jsonl", path=tmp_path / "q.csv")

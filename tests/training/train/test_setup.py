@@ -90,7 +90,7 @@ def test_a_question_with_two_answers_is_rejected(tmp_path: Path, table: str) -> 
     (tmp_path / "twice.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     twice = {"name": f"jsonl:{tmp_path / 'twice.jsonl'}"}
     changed = {"task": twice} if table == "task" else {"validation": {"task": twice}}
-    with pytest.raises(ConfigError, match=r"rows 1 and 2 of .* have the same question, 'how  many\?', but different"):
+    with pytest.raises(ConfigError, match=r"questions 1 and 2 of .* are the same, 'how  many\?', but have different"):
         TrainingSetup(TrainConfig.model_validate(LEAST | changed), POOL).estimate()
 
 

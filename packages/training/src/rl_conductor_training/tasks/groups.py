@@ -48,16 +48,16 @@ def check_answers(task: Task) -> None:
     Raises:
         ConfigError: a question has two answers.
     """
-    first_rows: dict[str, tuple[int, Sample]] = {}
-    for row, sample in enumerate(task.samples, start=1):
-        first_row, first = first_rows.setdefault(normalize_question(sample.question), (row, sample))
+    firsts: dict[str, tuple[int, Sample]] = {}
+    for number, sample in enumerate(task.samples, start=1):
+        first_number, first = firsts.setdefault(normalize_question(sample.question), (number, sample))
         is_judged = "judge" in sample.details or "judge" in first.details
         if not is_judged and normalize_question(first.answer) != normalize_question(sample.answer):
             question, *answers = (
                 repr(truncate_middle(text, 60)) for text in (sample.question, first.answer, sample.answer)
             )
             raise ConfigError(
-                f"rows {first_row} and {row} of {task.name!r} have the same question, {question}, but different "
+                f"questions {first_number} and {number} of {task.name!r} are the same, {question}, but have different "
                 f"answers: {' and '.join(answers)}; remove one of the two"
             )
 

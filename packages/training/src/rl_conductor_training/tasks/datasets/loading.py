@@ -7,17 +7,23 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.io import reading_errors
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Scorer, Split, Task, split_of
 
 DataRow = dict[str, Any]
+NumberedRow = tuple[int, DataRow]
+"""A row with its number: of the line in a JSON Lines file, of the row as spreadsheets show it in a table."""
 TABLE_SUFFIXES = (".csv", ".tsv")
-SURPLUS = "surplus cells"
+SPREADSHEET_SUFFIXES = (".xlsx", ".xls", ".ods")
+SAVE_AS_CSV = 'in a spreadsheet, save the questions as "CSV UTF-8", with the names of the columns in the first row'
+MAX_WRONG_ROWS = 10
+"""Maximum number of further wrong rows whose numbers an error lists."""
 SEPARATOR_LINE = re.compile(r"sep=.\s*")
 """The first line that Excel writes and reads, and that is no row: it names the separator."""
 MAX_CELL_CHARS = 1 << 30
@@ -59,67 +65,87 @@ def build_task(
         ConfigError: a library or the data is missing, or a row has another shape.
     """
     source = data.repository if path is None else str(path)
-    rows = _load_from_hub(data) if path is None else _read_file(Path(path).expanduser())
-    samples = []
-    for number, row in enumerate(rows):
+    rows = enumerate(_load_from_hub(data), start=1) if path is None else _read_file(Path(path).expanduser())
+    samples: list[Sample] = []
+    wrong: dict[int, Exception] = {}
+    for index, (number, row) in enumerate(rows):
         try:
-            samples.append(to_sample(row, number))
+            samples.append(to_sample(row, index))
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            problem = f"has no {error}" if isinstance(error, KeyError) else f"is not as expected: {error}"
-            # A questions file is the data set itself, so it cannot be the wrong file.
-            doubt = "" if source == data.repository else f"; is it really {name}?"
-            raise ConfigError(f"row {number + 1} of {source!r} {problem}{doubt}") from error
+            wrong[number] = error
+    if wrong:
+        # A questions file is the data set itself, so it cannot be the wrong file.
+        doubt = "" if source == data.repository else f"; is it really {name}?"
+        raise ConfigError(_describe_wrong_rows(wrong, source) + doubt) from next(iter(wrong.values()))
     in_split = tuple(sample for sample in samples if split in (None, split_of(sample.contrast or sample.id)))
     return Task(name, in_split, scorer)
 
 
-def _read_file(path: Path) -> Iterator[DataRow]:
+def _describe_wrong_rows(wrong: dict[int, Exception], source: str) -> str:
+    """Describes the first wrong row, and lists the numbers of the others."""
+    (number, error), *others = wrong.items()
+    problem = f"has no {error}" if isinstance(error, KeyError) else f"is not as expected: {error}"
+    text = f"row {number} of {source!r} {problem}"
+    if not others:
+        return text
+    numbers = ", ".join(str(other) for other, _ in others[:MAX_WRONG_ROWS])
+    more = ", ..." if len(others) > MAX_WRONG_ROWS else ""
+    return f"{text}; {counted(len(others), 'more row')} can't be used either: {numbers}{more}"
+
+
+def _read_file(path: Path) -> Iterator[NumberedRow]:
+    if path.suffix.lower() in SPREADSHEET_SUFFIXES:
+        raise ConfigError(f"{str(path)!r} is a spreadsheet, which can't be read: {SAVE_AS_CSV}")
     with reading_errors(path):
         if path.suffix == ".parquet":
-            yield from _read_parquet(path)
-        else:
-            with path.open(encoding="utf-8-sig", newline="") as file:
-                is_table = path.suffix.lower() in TABLE_SUFFIXES
+            yield from enumerate(_read_parquet(path), start=1)
+            return
+        is_table = path.suffix.lower() in TABLE_SUFFIXES
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            try:
                 yield from _read_table(file, path) if is_table else _read_json_lines(file, path)
+            except UnicodeDecodeError as error:
+                hint = f": {SAVE_AS_CSV}" if is_table else ""
+                raise ConfigError(f"can't read {str(path)!r}: it is not text in UTF-8{hint}") from error
 
 
-def _read_table(file: TextIO, path: Path) -> Iterator[DataRow]:
+def _read_table(file: TextIO, path: Path) -> Iterator[NumberedRow]:
     """Reads rows separated by commas, semicolons or tabs, whichever the line of names has most of.
 
-    Empty rows are left out, and so is Excel's first line that names the separator.
+    Empty rows are left out, and so is Excel's first line that names the separator, which is no row of the sheet.
     """
-    names = file.readline()
-    if SEPARATOR_LINE.fullmatch(names):
-        names = file.readline()
-    delimiter = max(",;\t", key=names.count)
+    line = file.readline()
+    if SEPARATOR_LINE.fullmatch(line):
+        line = file.readline()
+    delimiter = max(",;\t", key=line.count)
     csv.field_size_limit(MAX_CELL_CHARS)
-    reader = csv.DictReader(chain([names], file), delimiter=delimiter, restkey=SURPLUS)
+    reader = csv.reader(chain([line], file), delimiter=delimiter)
     try:
-        for row in reader:
-            if any(row.pop(SURPLUS, ())):
-                first = next(iter(row.values()))
+        names = next(reader, [])
+        for number, cells in enumerate(reader, start=2):
+            if any(cells[len(names) :]):
                 raise ConfigError(
-                    f"the row of {str(path)!r} that begins with {first!r} has more cells than the line of names: "
-                    f"put texts that contain {delimiter!r} in double quotes"
+                    f"row {number} of {str(path)!r}, which begins with {cells[0]!r}, has more cells than the row of "
+                    f"names: put texts that contain {delimiter!r} in double quotes"
                 )
-            if any(row.values()):
-                yield row
+            if any(cells):
+                yield number, dict(zip_longest(names, cells[: len(names)]))
     except csv.Error as error:
         raise ConfigError(f"line {reader.line_num} of {str(path)!r} can't be read as CSV: {error}") from error
 
 
-def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[DataRow]:
-    for number, line in enumerate(lines):
+def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[NumberedRow]:
+    for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
                 row = json.loads(line.rstrip())
             except (ValueError, RecursionError) as error:
                 problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-                raise ConfigError(f"line {number + 1} of {str(path)!r} is not JSON: {problem}") from error
+                raise ConfigError(f"line {number} of {str(path)!r} is not JSON: {problem}") from error
             if not isinstance(row, dict):
                 hint = "; write one object per line, without brackets around them" if isinstance(row, list) else ""
-                raise ConfigError(f"line {number + 1} of {str(path)!r} is no JSON object{hint}")
-            yield row
+                raise ConfigError(f"line {number} of {str(path)!r} is no JSON object{hint}")
+            yield number, row
 
 
 def _read_parquet(path: Path) -> Iterator[DataRow]:
