@@ -88,7 +88,7 @@ def main() -> None:
     for workflow in workflows:
         steps = " → ".join(step.worker for step in workflow.steps)
         console.print(f"{table.mean(workflow):.2f}  {steps}", highlight=False)
-    right = sum(bool(table.right_rows(sample)) for sample in task.samples)
+    right = sum(bool(table.best_rows(sample)) for sample in task.samples)
     console.print(f"{right / len(task.samples):.2f}  oracle, n = {len(task.samples)}", highlight=False)
 
 

@@ -286,7 +286,7 @@ async def test_ratings_of_users_teach_but_replace_no_run_that_is_compared_or_pro
     assert record.gate.oracle.value == 0
     assert {system.right.value for system in record.proof.systems} == {0}
     tables = [lessons.table for lessons in fitted]
-    right = [row for table in tables for sample in table.samples for row in table.right_rows(sample)]
+    right = [row for table in tables for sample in table.samples for row in table.best_rows(sample)]
     assert {(row.source, row.workflow) for row in right} == {("production", CHAIN)}
 
 

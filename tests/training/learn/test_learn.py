@@ -78,6 +78,18 @@ async def test_it_finds_the_workflow_of_each_kind_of_question(tmp_path: Path) ->
     assert chain.rounds[0].plan.source == "learned"
 
 
+async def test_partial_scores_are_learned_from_and_noted(tmp_path: Path) -> None:
+    async def nine_tenths(sample: Sample, text: str) -> Score:
+        return Score(value=0.9 * (await exact(sample, text)).value)
+
+    task = replace(build_task(), scorer=nine_tenths)
+    record = await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
+    right = summaries(record)
+    assert right["oracle"] == right["linear"] == pytest.approx(0.9)
+    assert right["best fixed"] < 0.7
+    assert 'there are scores between 0 and 1: "right" is the mean score' in record.notes
+
+
 async def test_the_folder_has_the_record_the_report_and_the_opening_of_the_heldout_questions(tmp_path: Path) -> None:
     record = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
     assert LearnRecord.model_validate_json((tmp_path / "record.json").read_text()) == record

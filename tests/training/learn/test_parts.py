@@ -12,10 +12,13 @@ import pytest
 from rl_conductor import ConfigError, Step, Workflow
 from rl_conductor.planning.fallback import single_step
 from rl_conductor.scoring import Score, wrong
+from rl_conductor.types import Request
 from rl_conductor_training.learn.data import SHARES, LearnData, split_task
 from rl_conductor_training.learn.evaluation.comparison import SystemRows, compare, recommend, summarize_system
 from rl_conductor_training.learn.evaluation.gate import measure_room
 from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
+from rl_conductor_training.learn.learners.base import Lessons
+from rl_conductor_training.learn.learners.linear import LinearSelector
 from rl_conductor_training.learn.record import SystemComparison, SystemSummary
 from rl_conductor_training.learn.search.candidates import (
     MAX_CANDIDATES,
@@ -308,13 +311,14 @@ def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None
 def test_nothing_to_learn_is_said_only_where_the_interval_ends_near_zero() -> None:
     many = measure_room(table({A: [1] * 60, B: [1] * 60}), [A, B], [], [str(number) for number in range(60)])
     assert many.reason == (
-        "there is nothing to learn: choosing among the workflows for each question adds 0% (95 % interval -4% to 4%, "
-        "n = 60) to the 100% of the best fixed one"
+        "there is nothing to learn: choosing among the workflows for each question adds 0 percentage points (95 % "
+        "interval -4 to 4, n = 60) to the 100% of the best fixed one"
     )
     few = measure_room(table({A: [1] * 20, B: [1] * 20}), [A, B], [], [str(number // 2) for number in range(20)])
     assert few.reason == (
-        "a gain from choosing a workflow for each question is not shown with 10 groups of questions: it is at most 0% "
-        "on these (95 % interval -15% to 15%, n = 20 in 10 groups); give more kinds of questions, or your own `group`"
+        "a gain from choosing a workflow for each question is not shown with 10 groups of questions: it is at most 0 "
+        "percentage points on these (95 % interval -15 to 15, n = 20 in 10 groups); give more kinds of questions, or "
+        "your own `group`"
     )
     assert not many.is_promising
     assert not few.is_promising
@@ -420,7 +424,7 @@ def test_an_unknown_price_does_not_make_a_system_the_cheapest() -> None:
     assert (name, reason.endswith("; what best fixed costs is not known")) == ("best single", True)
     name, reason = recommend([fixed, linear.model_copy(update={"tokens": 9, "usd": Decimal(1)})], [])
     assert name == "linear"
-    assert reason.startswith("linear uses the fewest tokens of the systems within 2%")
+    assert reason.startswith("linear uses the fewest tokens of the systems within 2 percentage points")
     assert reason.endswith("; what best fixed and linear cost is not known")
 
 
@@ -443,8 +447,29 @@ def test_the_table_puts_unknown_costs_after_known_ones() -> None:
         for name, (usd, tokens) in costs.items()
     ]
     table = ScoreTable(rows, [sample])
-    assert [row.key for row in table.right_rows(sample)] == ["priced", "unpriced", "longer"]
+    assert [row.key for row in table.best_rows(sample)] == ["priced", "unpriced", "longer"]
     assert sorted(workflows, key=lambda name: table.cost_order(workflows[name])) == ["priced", "unpriced", "longer"]
+
+
+def test_the_best_rows_of_a_question_are_those_with_the_highest_score_above_zero() -> None:
+    scores = table({A: [0.2, 0, 1], B: [0.7, 0, 1]})
+    best = [[row.workflow for row in scores.best_rows(sample)] for sample in scores.samples]
+    assert best == [[B], [], [A, B]]
+    assert scores.has_partial_scores
+    assert not table({A: [0, 1]}).has_partial_scores
+
+
+def test_the_linear_selector_learns_from_partial_scores_of_which_none_is_one() -> None:
+    scores = table({A: [0.2, 0.6] * 10, B: [0.7, 0.1] * 10})
+    questions = ["multiply the numbers", "describe the weather"] * 10
+    scores.samples = tuple(
+        sample.model_copy(update={"question": question})
+        for sample, question in zip(scores.samples, questions, strict=True)
+    )
+    learner = LinearSelector()
+    learner.fit(Lessons(scores, [B], [A]))
+    assert learner.selector is not None
+    assert [learner.selector.select(Request.user(question)) for question in questions[:2]] == [B, A]
 
 
 def test_a_planner_is_recommended_only_with_a_gain_over_fixed_and_linear() -> None:
@@ -504,7 +529,7 @@ def test_a_question_with_two_answers_is_refused(tmp_path: Path) -> None:
     rows = [*({"question": f"{n} + 1?", "answer": n + 1} for n in range(12)), {"question": " 3 + 1? ", "answer": "5"}]
     file = tmp_path / "sums.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    with pytest.raises(ConfigError, match=r"rows 4 and 13 of 'sums' have the same .* answers: '4' and '5'; remove one"):
+    with pytest.raises(ConfigError, match=r"questions 4 and 13 of 'sums' are .* answers: '4' and '5'; remove one"):
         split_task(str(file), seed=0, opening_file=tmp_path / "heldout.json")
 
 

@@ -19,6 +19,7 @@ from rl_conductor.config.learned_folder import fingerprint_worker
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.scoring import Score
+from rl_conductor.trace.feedback import POSITIVE_SCORE
 from rl_conductor.types import Dollars, FinishReason, Text, Usage, total
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.row_file import Row, RowFile, fingerprint
@@ -63,9 +64,9 @@ class ExperienceRow(Row):
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
     @property
-    def right(self) -> bool:
-        """Whether the score is 1."""
-        return self.score == 1
+    def is_positive(self) -> bool:
+        """Whether the score is above 0, or that of users not negative."""
+        return self.score >= POSITIVE_SCORE if self.source == "production" else self.score > 0
 
     @property
     def spending(self) -> Amount:
@@ -159,10 +160,20 @@ class ScoreTable:
         usd = sum((row.usd for row in rows), Decimal(0)) / count
         return cost_order(usd, sum(row.tokens for row in rows) / count, sum(row.unpriced_calls for row in rows))
 
-    def right_rows(self, sample: Sample) -> list[ExperienceRow]:
-        """Returns the rows with a right answer to a question, the cheapest first."""
-        rows = [row for (_, name), row in self.rows.items() if name == sample.id and row.right]
-        return sorted(rows, key=_cost_order)
+    def best_rows(self, sample: Sample) -> list[ExperienceRow]:
+        """Returns the rows with the highest score on a question, the cheapest first; none if no score is above 0.
+
+        Where replies are right or wrong, these are the rows with a right answer. Production runs that users disliked
+        are left out.
+        """
+        rows = [row for (_, name), row in self.rows.items() if name == sample.id and row.is_positive]
+        highest = max((row.score for row in rows), default=0.0)
+        return sorted((row for row in rows if row.score == highest), key=_cost_order)
+
+    @property
+    def has_partial_scores(self) -> bool:
+        """Whether a score is neither 0 nor 1."""
+        return any(0 < row.score < 1 for row in self.rows.values())
 
 
 def _cost_order(row: ExperienceRow) -> tuple[tuple[bool, Decimal, float], int, str]:

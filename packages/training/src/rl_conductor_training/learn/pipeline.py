@@ -102,6 +102,8 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
     is_whole = exploration.is_complete and is_complete and not plan.is_smaller
     groups = [run.data.groups[sample.id] for sample in lessons.table.samples]
     gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=is_whole)
+    if lessons.table.has_partial_scores:
+        run.notes.append("there are scores between 0 and 1: \"right\" is the mean score")
     has_room = gate.is_open or not run.settings.requires_room
     validation, learners = await validate_learners(run, lessons, plan) if has_room else ([], baselines(run))
     if gate.cheapest_single is not None:

@@ -1,4 +1,4 @@
-"""The oracle: the first workflow of a list that answers a sample correctly, an upper bound for plans.
+"""The oracle: the first workflow of a list with the highest score on a sample, an upper bound for plans.
 
 It uses the right answers. With many workflows some are right by luck, so the bound is generous. Its results count only
 the usage of the chosen workflow; the usage of the search is in the total of the bench.
@@ -25,16 +25,18 @@ class Oracle(WorkflowList):
         plans = self.workflows(context.pool)
 
         async def answer(sample: Sample, repeat: int) -> Reply:
-            first_reply = None
+            best, highest = Reply(text="", traces=()), -1.0
             for chain, plan in plans.items():
                 reply = Reply.from_trace(await context.run(sample.question, repeat=repeat, workflow=plan), choice=chain)
-                score = await context.task.score(sample, reply.text)
-                if score.right:
-                    return reply
-                first_reply = first_reply or reply
-            assert first_reply is not None
-            return first_reply
+                score = (await context.task.score(sample, reply.text)).value
+                if score > highest:
+                    best, highest = reply, score
+                if score == 1:
+                    break
+            return best
 
-        description = f"for each question the first right one of {len(plans)} workflows; it knows the answers"
+        description = (
+            f"for each question the best of {len(plans)} workflows, the first of equal ones; it knows the answers"
+        )
         identity = json.dumps({chain: plan.model_dump_json() for chain, plan in plans.items()})
         return [System(name=name, description=description, identity=identity, answer=answer, sees_answers=True)]

@@ -127,8 +127,8 @@ def _saving(table: ScoreTable, workflows: Sequence[Workflow], fixed: Workflow) -
     usd, cheapest_usd = Decimal(0), Decimal(0)
     for sample in table.samples:
         fixed_row = table.rows[fixed, sample.id]
-        right = [row for row in table.right_rows(sample) if row.workflow in workflows]
-        cheapest_row = right[0] if right else fixed_row
+        best = [row for row in table.best_rows(sample) if row.workflow in workflows]
+        cheapest_row = best[0] if best else fixed_row
         if cheapest_row.unpriced_calls or fixed_row.unpriced_calls:
             return 0.0
         usd, cheapest_usd = usd + fixed_row.usd, cheapest_usd + cheapest_row.usd
@@ -136,11 +136,11 @@ def _saving(table: ScoreTable, workflows: Sequence[Workflow], fixed: Workflow) -
 
 
 def _reason(room: Estimate, gain: Estimate, oracle: Estimate, saving: float, *, is_open: bool, is_whole: bool) -> str:
-    interval = f"95 % interval {room.low:.0%} to {room.high:.0%}, {room.size}"
+    interval = f"95 % interval {_points(room.low)} to {_points(room.high)}, {room.size}"
     if is_open:
         return (
-            f"choosing a workflow for each question could answer up to {room.value:.0%} more questions than the best "
-            f"fixed workflow ({interval})"
+            f"choosing a workflow for each question could answer up to {_points(room.value)} percentage points more "
+            f"than the best fixed workflow ({interval})"
         )
     if room.groups < MIN_GROUPS:
         return (
@@ -150,7 +150,7 @@ def _reason(room: Estimate, gain: Estimate, oracle: Estimate, saving: float, *, 
     if not is_whole:
         return (
             "room above the best fixed workflow is not shown on the questions that the caps allowed "
-            f"({room.value:.0%}, {interval}): raise the caps and run the same command again"
+            f"({_points(room.value)} percentage points, {interval}): raise the caps and run the same command again"
         )
     if oracle.value == 0:
         return "there is nothing to learn: no workflow answered any question"
@@ -161,13 +161,19 @@ def _describe_unshown(room: Estimate, gain: Estimate, oracle: Estimate, saving: 
     if room.high >= NEGLIGIBLE:
         return (
             f"a gain from choosing a workflow for each question is not shown with {room.groups} groups of questions: "
-            f"it is at most {room.value:.0%} on these ({interval}); give more kinds of questions, or your own `group`"
+            f"it is at most {_points(room.value)} percentage points on these ({interval}); give more kinds of "
+            "questions, or your own `group`"
         )
     finding = (
-        f"choosing among the workflows for each question adds {room.value:.0%} ({interval}) to the "
-        f"{oracle.value - room.value:.0%} of the best fixed one"
+        f"choosing among the workflows for each question adds {_points(room.value)} percentage points ({interval}) "
+        f"to the {oracle.value - room.value:.0%} of the best fixed one"
     )
     if saving >= MIN_SAVING:
         return f"{finding}, but the cheapest right one of each question costs {saving:.0%} less"
     conclusion = "one workflow for all questions is enough" if gain.value >= MIN_GAIN else "there is nothing to learn"
     return f"{conclusion}: {finding}"
+
+
+def _points(difference: float) -> int:
+    """Rounds a difference of two shares to percentage points."""
+    return round(100 * difference)

@@ -135,11 +135,11 @@ def _select(selector: WorkflowSelector, sample: Sample) -> Workflow:
 
 
 def _oracle(table: ScoreTable, workflows: Sequence[Workflow]) -> dict[str, ExperienceRow]:
-    """Returns the cheapest right row of each question, else the first one."""
+    """Returns the cheapest of the rows with the highest score on each question, else the first one."""
     oracle = {}
     for sample in table.samples:
         rows = [row for workflow in workflows if (row := table.rows.get((workflow, sample.id))) is not None]
         if len(rows) == len(workflows):
-            right = [row for row in table.right_rows(sample) if row.workflow in workflows]
-            oracle[sample.id] = right[0] if right else rows[0]
+            best = [row for row in table.best_rows(sample) if row.workflow in workflows]
+            oracle[sample.id] = best[0] if best else rows[0]
     return oracle

@@ -1,4 +1,4 @@
-"""`NearestExamples`: right plans for similar questions as demonstrations in the planner's prompt."""
+"""`NearestExamples`: the best plans for similar questions as demonstrations in the planner's prompt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rl_conductor_training.learn.learners.base import Learner, Lessons
 
 
 class NearestExamples(Learner):
-    """Gives the planner the cheapest right plan of each question; its prompt shows those of the nearest questions."""
+    """Gives the planner the cheapest of the best plans of each question; its prompt shows those of the nearest ones."""
 
     name = "examples"
     description = "planner with right plans as examples"
@@ -21,7 +21,7 @@ class NearestExamples(Learner):
     def fit(self, lessons: Lessons) -> None:
         """Collects the examples."""
         table = lessons.table
-        rows = [rows[0] for sample in table.samples if (rows := table.right_rows(sample))]
+        rows = [rows[0] for sample in table.samples if (rows := table.best_rows(sample))]
         self.examples = tuple(
             PlanExample(question=row.question, workflow=row.workflow) for row in rows if row.workflow is not None
         )

@@ -20,8 +20,9 @@ class LinearSelector(Learner):
         """Trains one classifier for each workflow."""
         table, workflows = lessons.table, list(dict.fromkeys([*lessons.singles, *lessons.workflows]))
         workflows.sort(key=lambda workflow: (table.cost_order(workflow), len(workflow.steps)))
-        right = [[score == 1 for score in table.scores(workflow)] for workflow in workflows]
-        self.selector = train_selector([sample.question for sample in table.samples], workflows, right)
+        best = [{row.workflow for row in table.best_rows(sample)} for sample in table.samples]
+        is_best = [[workflow in names for names in best] for workflow in workflows]
+        self.selector = train_selector([sample.question for sample in table.samples], workflows, is_best)
 
     def apply(self, conductor: Conductor) -> Conductor:
         """Returns a copy that selects a workflow for each request."""

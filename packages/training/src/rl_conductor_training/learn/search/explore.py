@@ -120,7 +120,7 @@ async def _screen(
         batch = workflows[start : start + BATCH]
         table, answering = score_table(runner, samples), {*rivals, *helpful}
         # Rows of an earlier search don't count: the workflow may be among those to be screened.
-        unanswered = [s for s in samples if not any(row.workflow in answering for row in table.right_rows(s))]
+        unanswered = [s for s in samples if not any(row.workflow in answering for row in table.best_rows(s))]
         await _run_round(runner, unanswered, batch)
         table = score_table(runner, unanswered)
         helpful += [workflow for workflow in batch if table.mean(workflow)]
@@ -211,18 +211,18 @@ async def propose(runner: Runner, order: Sequence[Sample], count: int = PROPOSAL
 
 
 async def _reuse(runner: Runner, samples: Sequence[Sample], candidates: Sequence[Workflow]) -> None:
-    """Tries workflows that were right on similar questions, on the questions that none has answered yet."""
+    """Tries workflows that were best on similar questions, on the questions that none has answered rightly yet."""
     table = score_table(runner, samples)
     features = {sample.id: text_features(sample.question) for sample in samples}
     ranks = {workflow: rank for rank, workflow in enumerate(candidates)}
     pairs = []
     for sample in samples:
-        if table.right_rows(sample):
+        if any(row.score == 1 for row in table.best_rows(sample)):
             continue
         votes: dict[Workflow, float] = {}
         for other in samples:
             weight = dot_product(features[sample.id], features[other.id])
-            for row in table.right_rows(other):
+            for row in table.best_rows(other):
                 if row.workflow in ranks and (row.workflow, sample.id) not in table.rows:
                     votes[row.workflow] = votes.get(row.workflow, 0.0) + weight
         best = sorted(votes, key=lambda workflow: (-votes[workflow], ranks[workflow]))[:REUSES]

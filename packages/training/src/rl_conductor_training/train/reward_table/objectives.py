@@ -45,7 +45,8 @@ def group_loss(log_q: torch.Tensor, scores: torch.Tensor, size: int) -> torch.Te
 
 
 def raft_loss(log_probs: torch.Tensor, scores: torch.Tensor, size: int) -> torch.Tensor:
-    """Computes the negative log-likelihood of the right plans of a sampled group; 0 if none is right."""
+    """Computes the negative log-likelihood of the best plans of a sampled group; 0 if all scores are 0."""
     sampled = torch.multinomial(log_probs.detach().softmax(0), size, replacement=True)
-    right = sampled[scores[sampled] == 1]
-    return -log_probs[right].mean() if len(right) else log_probs.sum() * 0
+    rewards = scores[sampled]
+    best = sampled[(rewards == rewards.max()) & (rewards > 0)]
+    return -log_probs[best].mean() if len(best) else log_probs.sum() * 0

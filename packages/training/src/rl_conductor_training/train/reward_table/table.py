@@ -40,8 +40,9 @@ class TableQuestion(Value):
 
     @property
     def demonstration(self) -> int | None:
-        """Index of the cheapest right plan; `None` if no plan is right."""
-        return next((index for index, plan in enumerate(self.plans) if plan.score == 1), None)
+        """Index of the cheapest of the best plans, which are the right ones if any is; `None` if all scores are 0."""
+        best = max(range(len(self.plans)), key=lambda index: self.plans[index].score)  # of equal ones the first
+        return best if self.plans[best].score > 0 else None
 
     def score(self, workflow: Workflow | None) -> float | None:
         """Returns the score of a workflow; `None` if it is not among the plans."""
