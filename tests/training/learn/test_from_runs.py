@@ -348,6 +348,18 @@ async def test_an_update_goes_on_from_the_folder_and_trains_on_what_was_held_out
     assert not (out / "heldout-2.json").exists()
 
 
+async def test_an_update_that_can_not_begin_adds_no_runs_to_the_folder(tmp_path: Path) -> None:
+    traces, out = await asyncio.to_thread(production, 12), tmp_path / "out"
+    judge = ScriptedModel(judge_reply, name="judge", price=None)
+    learn = partial(learn_from_runs, planner=build_planner(), out=out, judge=judge)
+    await learn(export(tmp_path / "a.jsonl", traces[:20]), build_pool())
+    stored = {path.name: path.read_text() for path in (out / "runs.jsonl", out / "heldout.json")}
+    with pytest.raises(ConfigError, match="the price of the judge"):
+        await learn(export(tmp_path / "b.jsonl", traces[20:]), build_pool(), update=True, budget=Limits(usd=1))
+    assert {name: (out / name).read_text() for name in stored} == stored
+    assert not (out / "heldout-1.json").exists()
+
+
 async def test_changed_feedback_replaces_the_earlier_one_in_an_update(tmp_path: Path) -> None:
     liked = await asyncio.to_thread(run, point_question(0), POINT, rating(1))
     other = await asyncio.to_thread(run, point_question(1), POINT, rating(1))

@@ -24,7 +24,7 @@ from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.trace.feedback import POSITIVE_SCORE
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.learn.data import add_judge_version, archive_opening
+from rl_conductor_training.learn.data import add_judge_version
 from rl_conductor_training.learn.experience import cost_order
 from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 from rl_conductor_training.learn.learn_run import OnProgress
@@ -78,15 +78,18 @@ async def learn_from_runs(
     folder = Path(out)
     _check_replaceable(folder, judge)
     with lock_folder(folder):
-        stored = _store_runs(read_stored_runs(Path(path), feedback_key=feedback_key), folder, update=update)
+        stored = merge_stored_runs(read_stored_runs(Path(path), feedback_key=feedback_key), folder, update=update)
 
         def rate(workers: WorkerPool) -> list[RatedWorkflow]:
             on_counts(stored.report(workers))
             return stored.rated_workflows(workers)
 
+        def begin(cost: CostEstimate) -> None:
+            on_estimate(cost)
+            write_lines(folder / RUNS_FILE, stored.runs)  # not before: what fails until then adds no runs to the folder
+
         if judge is None:
-            on_estimate(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
-            return await _learn_from_feedback(stored, rate, open_workspace(pool, planner, folder))
+            return await _learn_from_feedback(stored, rate, open_workspace(pool, planner, folder), begin)
         return await learn(
             add_judge_version(judged_task(stored, load_judge(judge)), judge),
             pool,
@@ -95,7 +98,7 @@ async def learn_from_runs(
             planner=planner,
             settings=settings,
             production=rate,
-            on_estimate=on_estimate,
+            on_estimate=begin,
             on_progress=on_progress,
         )
 
@@ -109,22 +112,17 @@ def _check_replaceable(folder: Path, judge: Model | str | None) -> None:
         )
 
 
-def _store_runs(new: StoredRuns, folder: Path, *, update: bool) -> StoredRuns:
-    """Writes the runs to the folder, with those that it was learned from before if it is an `update`."""
-    stored, is_extended = merge_stored_runs(new, folder, update=update)
-    if is_extended:
-        archive_opening(folder / OPENING_FILE)
-    write_lines(folder / RUNS_FILE, stored.runs)
-    return stored
-
-
 async def _learn_from_feedback(
-    stored: StoredRuns, rate: Callable[[WorkerPool], list[RatedWorkflow]], workspace: Workspace
+    stored: StoredRuns,
+    rate: Callable[[WorkerPool], list[RatedWorkflow]],
+    workspace: Workspace,
+    begin: Callable[[CostEstimate], None],
 ) -> FeedbackLearnRecord:
     """Gives the planner the liked plans as examples, and writes the folder."""
     conductor = workspace.conductor
     try:
         record, examples = collect_liked_plans(stored, rate(conductor.pool))
+        begin(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
         learned = LearnedSystem(
             method=record.recommended,
             planner=replace(conductor.planner, examples=examples),

@@ -138,11 +138,8 @@ def read_stored_runs(path: Path, *, feedback_key: str | None = None) -> StoredRu
     return StoredRuns(usable, counts)
 
 
-def merge_stored_runs(runs: StoredRuns, folder: Path, *, update: bool) -> tuple[StoredRuns, bool]:
-    """Adds the runs that `folder` was learned from, if `update` says so.
-
-    Returns:
-        All runs, and whether questions were added to those that the folder was learned from.
+def merge_stored_runs(runs: StoredRuns, folder: Path, *, update: bool) -> StoredRuns:
+    """Returns the runs with those that `folder` was learned from, if `update` says so.
 
     Raises:
         ConfigError: there is nothing to update, or the folder was learned from something else.
@@ -156,9 +153,7 @@ def merge_stored_runs(runs: StoredRuns, folder: Path, *, update: bool) -> tuple[
         raise ConfigError(
             f"{str(folder)!r} was learned from other runs; add --update to keep them, or name another folder with --out"
         )
-    merged = earlier | new
-    questions = [{run.sample_id for run in each.values()} for each in (earlier, merged)]
-    return StoredRuns(tuple(merged.values()), runs.counts), bool(earlier) and questions[0] != questions[1]
+    return StoredRuns(tuple((earlier | new).values()), runs.counts)
 
 
 def stored_run(trace: Trace, feedback_key: str | None = None) -> StoredRun:
