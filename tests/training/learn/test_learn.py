@@ -90,6 +90,38 @@ async def test_partial_scores_are_learned_from_and_noted(tmp_path: Path) -> None
     assert 'there are scores between 0 and 1: "right" is the mean score' in record.notes
 
 
+async def test_replies_without_a_clear_verdict_are_counted(tmp_path: Path) -> None:
+    def reply(request: Request) -> str:
+        return "hard to say" if "east" in request.messages[-1].text else skills.judge(request)
+
+    task = replace(build_task("direction", 12), scorer=Judge(ScriptedModel(reply, name="judge")))
+    record = await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
+    (note,) = [note for note in record.notes if "no clear verdict" in note]
+    assert note.startswith("the judge gave no clear verdict on ")
+    again = await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
+    assert note in again.notes
+
+
+async def test_a_judge_that_can_not_be_called_names_the_question_and_what_to_do(tmp_path: Path) -> None:
+    def fail(_: Request) -> str:
+        raise ModelError("no such model", model="judge")
+
+    task = replace(build_task("direction", 12), scorer=Judge(ScriptedModel(fail, name="judge")))
+    problem = r"the judge failed on a reply to question 'direction-\d+' \('After tour.*: no such model; what was scored"
+    with pytest.raises(ModelError, match=problem):
+        await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
+
+
+async def test_copies_of_questions_are_noted_before_and_after(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    task = build_task("direction", 12)
+    copies = tuple(sample.model_copy(update={"id": f"copy-{sample.id}"}) for sample in task.samples[:3])
+    task = replace(task, samples=(*task.samples, *copies))
+    record = await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
+    note = "of the 15 questions, only 12 are different: each copy counts"
+    assert note in record.notes
+    assert note in caplog.messages
+
+
 async def test_the_folder_has_the_record_the_report_and_the_opening_of_the_heldout_questions(tmp_path: Path) -> None:
     record = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
     assert LearnRecord.model_validate_json((tmp_path / "record.json").read_text()) == record

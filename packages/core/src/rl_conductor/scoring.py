@@ -48,6 +48,8 @@ class Score(Value):
     answer: Text | None = None
     """The answer extracted from the reply; `None` when there was none."""
     explanation: Text = ""
+    undecided: bool = False
+    """`True` if a judge gave no clear verdict; `value` is 0 then."""
 
     @property
     def right(self) -> bool:
@@ -125,9 +127,9 @@ def split_of(name: str) -> Split:
     raise AssertionError("the shares sum to less than 100")
 
 
-def wrong(answer: str | None, explanation: str) -> Score:
+def wrong(answer: str | None, explanation: str, *, undecided: bool = False) -> Score:
     """Creates a score of 0."""
-    return Score(value=0.0, answer=answer, explanation=explanation)
+    return Score(value=0.0, answer=answer, explanation=explanation, undecided=undecided)
 
 
 def compared(*, right: bool, answer: str | None, expected: str) -> Score:

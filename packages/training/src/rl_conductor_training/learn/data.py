@@ -25,6 +25,7 @@ from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.tasks import Sample, Task, load_task
 from rl_conductor_training.tasks.groups import (
     check_answers,
+    count_different,
     group_of,
     hash_question,
     normalize_question,
@@ -133,7 +134,14 @@ class LearnData:
     @property
     def notes(self) -> list[str]:
         """Remarks about the split for readers of the proof."""
-        return [*self._note_templates(), *self._note_shared_groups()]
+        return [*self._note_templates(), *self._note_shared_groups(), *self.describe_copies()]
+
+    def describe_copies(self) -> list[str]:
+        """Describes that the task has some questions more than once."""
+        size, different = len(self.task.samples), count_different(self.task.samples)
+        if different == size:
+            return []
+        return [f"of the {size} questions, only {different} are different: each copy counts"]
 
     def _note_templates(self) -> list[str]:
         templates = {group_of(sample) for sample in self.task.samples}

@@ -59,6 +59,8 @@ class ExperienceRow(Row):
     """Usage of a judge, which is part of the spending; none if the same reply had its score before."""
     score_key: str = Field(default="", exclude_if=not_)
     """Fingerprint of the question, its scoring and the reply; empty if there was no reply to score."""
+    undecided: bool = Field(default=False, exclude_if=not_)
+    """Whether a judge gave no clear verdict on the reply, so that it counts as wrong."""
     source: Literal["learn", "production"] = Field(default="learn", exclude_if=lambda source: source == "learn")
     """`production`: a run of a server, scored by its users' feedback; it cost this learning run nothing."""
     created: datetime = Field(default_factory=lambda: datetime.now(UTC))
@@ -116,7 +118,9 @@ class Experience(RowFile[ExperienceRow]):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.scores = {
-            row.score_key: Score(value=row.score, answer=row.answer) for row in self._rows.values() if row.score_key
+            row.score_key: Score(value=row.score, answer=row.answer, undecided=row.undecided)
+            for row in self._rows.values()
+            if row.score_key
         }
         """The scores of replies by `score_key`, because the same reply to a question is scored once."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import EXPERIENCE_FILE
@@ -72,6 +72,14 @@ class LearnRun:
         )
         self._on_progress, self._stage = on_progress, ""
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stores the spending and closes the models."""
+        self.save_spending()
+        await self.runner.aclose()
+
     def begin(self, stage: str, share: float) -> None:
         """Begins a stage, which ends when this share of the caps is spent."""
         self._stage = stage
@@ -108,7 +116,11 @@ class LearnRun:
             remaining=max(float(getattr(limits, limit)) - getattr(spending, limit), 0.0),
         )
 
-    def describe_refused_workers(self) -> list[str]:
+    def describe_warnings(self) -> list[str]:
+        """Describes what the user should know before anything is spent."""
+        return [*self.data.describe_copies(), *self._describe_refused_workers()]
+
+    def _describe_refused_workers(self) -> list[str]:
         """Describes the workers of which a single call reserves more than the first stage may spend."""
         question = min((sample.question for sample in self.questions), key=len)
         pool = self.workspace.conductor.pool

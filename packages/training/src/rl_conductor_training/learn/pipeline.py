@@ -83,14 +83,11 @@ async def learn(
         check_judge_price(data.task, limits)
         run = LearnRun(data, workspace, limits, settings, on_progress)
         add_production_rows(run.runner, rated)
-        for warning in run.describe_refused_workers():
+        for warning in run.describe_warnings():
             log.warning(warning)
         on_estimate(estimate_cost(data, workspace.conductor, settings, run.needs, limits))
-        try:
+        async with run:
             return await _run_stages(run, rated)
-        finally:
-            run.save_spending()
-            await run.runner.aclose()
 
 
 async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRecord:
@@ -103,7 +100,7 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
     groups = [run.data.groups[sample.id] for sample in lessons.table.samples]
     gate = measure_room(lessons.table, lessons.singles, lessons.workflows, groups, is_whole=is_whole)
     if lessons.table.has_partial_scores:
-        run.notes.append("there are scores between 0 and 1: \"right\" is the mean score")
+        run.notes.append('there are scores between 0 and 1: "right" is the mean score')
     has_room = gate.is_open or not run.settings.requires_room
     validation, learners = await validate_learners(run, lessons, plan) if has_room else ([], baselines(run))
     if gate.cheapest_single is not None:
@@ -143,6 +140,7 @@ def _build_record(
         need = describe_need(run.caps_needed(plan.thorough), run.limits)
         size = f" ({plan.summary})" if plan.is_smaller else ""
         run.notes.append(f"the caps left room for a smaller search only{size}; {need}")
+    run.notes.extend(run.runner.describe_undecided())
     spending = run.budget.total.spent
     return LearnRecord(
         task=run.data.task.name,

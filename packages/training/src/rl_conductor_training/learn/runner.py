@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rl_conductor.calls.budget import NOTHING, UNKNOWN_PRICE, Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import ConfigError, LimitError, RunError
+from rl_conductor.errors import ConfigError, LimitError, ModelError, RunError
 from rl_conductor.models import Model
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import close_all
@@ -173,6 +173,16 @@ class Runner:
         """Returns the workers with replies that were cut off in the runs that this process made or reused."""
         return find_cut_off(row.finishes for row in self._used_rows())
 
+    def describe_undecided(self) -> Iterator[str]:
+        """Yields a remark if a judge gave no clear verdict on replies of these runs."""
+        verdicts = {row.score_key: row.undecided for row in self._used_rows() if row.score_key}
+        if count := sum(verdicts.values()):
+            yield (
+                f"the judge gave no clear verdict on {count} of {len(verdicts)} different replies, which count as "
+                "wrong: it said neither yes nor no, or not the same in both orders of the two texts; a stronger judge "
+                "may give other results"
+            )
+
     def _used_rows(self) -> Iterable[ExperienceRow]:
         """Returns the rows that this process added or reused."""
         return filter(None, map(self.experience.find, self.added | self.reused))
@@ -254,9 +264,20 @@ class Runner:
         return scores[key]
 
     async def _score_anew(self, sample: Sample, text: str) -> Score:
-        """Scores an answer. Raises `ConfigError` if the task's scorer fails, or its judge has no price."""
+        """Scores an answer.
+
+        Raises:
+            ConfigError: the task's scorer fails, or its judge has no price.
+            ModelError: the judge did not reply.
+        """
         try:
             return await self.task.score(sample, text)
+        except ModelError as error:
+            problem = (
+                f"the judge failed on a reply to question {sample.id!r} ({truncate_middle(sample.question, 60)!r}): "
+                f"{error}; what was scored is kept: run the same command again, or name another judge"
+            )
+            raise ModelError(problem, model=error.model, status=error.status, retryable=error.retryable) from error
         except LimitError as error:
             if error.needed != UNKNOWN_PRICE:
                 raise
@@ -299,6 +320,7 @@ def _build_row(
         seconds=seconds,
         scoring=scored.usage,
         score_key=scored.key,
+        undecided=scored.score.undecided,
     )
 
 

@@ -84,9 +84,10 @@ class Judge:
         try:
             verdicts = await self._in_both_orders(sample, text)
         except ValueError as error:
-            return wrong(text, f"the judge {self._model.name} did not say yes or no: {error}")
+            return wrong(text, f"the judge {self._model.name} did not say yes or no: {error}", undecided=True)
         if len(set(verdicts)) > 1:
-            return wrong(text, f"the judge {self._model.name} said yes in one order and no in the other")
+            contradiction = f"the judge {self._model.name} said yes in one order and no in the other"
+            return wrong(text, contradiction, undecided=True)
         return compared(right=verdicts[0], answer=text, expected=sample.answer)
 
     async def _in_both_orders(self, sample: Sample, text: str) -> list[bool]:
@@ -143,5 +144,5 @@ class UnaidedJudge(Judge):
         try:
             is_right = await self._says_yes(prompt)
         except ValueError as error:
-            return wrong(text, f"the judge {self._model.name} did not say yes or no: {error}")
+            return wrong(text, f"the judge {self._model.name} did not say yes or no: {error}", undecided=True)
         return Score(value=float(is_right), answer=text, explanation=f"the judge {self._model.name} decided alone")
