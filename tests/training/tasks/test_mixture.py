@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rl_conductor import ConfigError
+from rl_conductor import ConfigError, ScriptedModel
 from rl_conductor.scoring import SHARES
+from rl_conductor.types import Price
 from rl_conductor_training.tasks import load_task
 
 
@@ -39,6 +40,20 @@ async def test_each_sample_is_scored_by_its_own_task(sums: str, towns: str) -> N
     value = {sample.id: (await task.score(sample, "The answer is 1.0")).value for sample in task.samples[:2]}
     assert value == {"sums/0": 1, "towns/0": 0}
     assert (await task.score(task.samples[1], "paris")).right
+
+
+@pytest.mark.parametrize(("prices", "expected"), [((1, 8), 8), ((None, 8), None), ((None, None), None)])
+def test_the_price_of_the_judge_is_the_highest_one_if_all_are_known(
+    prices: tuple[int | None, ...], expected: int | None, sums: str, tmp_path: Path
+) -> None:
+    judged = write_rows(tmp_path / "judged.jsonl", [{"question": "Why?", "answer": "because", "scoring": "judge"}])
+    known = [None if price is None else Price(input=price, output=price) for price in prices]
+    parts: dict[str, Any] = {
+        f"part-{number}": {"name": judged, "options": {"judge": ScriptedModel("yes", price=price)}}
+        for number, price in enumerate(known)
+    }
+    task = load_task("mixture", sums={"name": sums}, **parts)
+    assert (task.judge_price and task.judge_price.output) == expected
 
 
 def test_the_first_few_have_some_of_each_part_and_a_part_may_be_cut(sums: str, towns: str) -> None:

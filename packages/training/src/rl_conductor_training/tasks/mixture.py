@@ -9,7 +9,7 @@ In a file, its options are tables with the keys of `TaskEntry`:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Score, Task
+from rl_conductor.types import Price
 from rl_conductor_training.tasks import TaskEntry
 
 
@@ -40,8 +41,15 @@ def mixture(**parts: Mapping[str, Any]) -> Task:
         return await task.score(original, text)
 
     interleaved = chain.from_iterable(zip_longest(*prefixed))
-    judge_price = next((task.judge_price for task in tasks.values() if task.judge_price is not None), None)
-    return Task("mixture", tuple(sample for sample in interleaved if sample is not None), score, judge_price)
+    samples = tuple(sample for sample in interleaved if sample is not None)
+    return Task("mixture", samples, score, _judge_price(tasks.values()))
+
+
+def _judge_price(tasks: Iterable[Task]) -> Price | None:
+    """Returns the highest price of the parts' judges; `None` if there is none, or the price of one is unknown."""
+    prices = [task.judge_price for task in tasks if any("judge" in sample.details for sample in task.samples)]
+    known = [price for price in prices if price is not None]
+    return max(known, key=lambda price: price.output, default=None) if len(known) == len(prices) else None
 
 
 def parse_parts(parts: Mapping[str, Any]) -> dict[str, TaskEntry]:
