@@ -88,6 +88,17 @@ def test_names_with_letters_of_other_languages_are_masked(question: str, same: s
     assert template(question) == template(same)
 
 
+def test_german_nouns_after_an_article_are_no_names() -> None:
+    questions = (
+        "Was kostet ein Helm?",
+        "Was kostet eine Klingel?",
+        "Wie lange ist der Urlaub?",
+        "Wie lange ist die Pause?",
+    )
+    assert len({template(question) for question in questions}) == 4
+    assert template("Welches Fahrrad fährt Anna im Winter?") == template("Welches Fahrrad fährt Tom im Winter?")
+
+
 def test_a_group_is_never_split(tmp_path: Path) -> None:
     task = build_task()
     grouped = [

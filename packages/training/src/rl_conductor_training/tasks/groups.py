@@ -19,6 +19,10 @@ _NUMBER = re.compile(r"\d[\d.,:]*")
 _LETTERS = [chr(code) for code in range(0x0530)]  # of the Latin, Greek and Cyrillic scripts
 _UPPER, _LOWER = "".join(filter(str.isupper, _LETTERS)), "".join(filter(str.islower, _LETTERS))
 _NAME = re.compile(rf"(?<=[{_LOWER},;] )[{_UPPER}][\w'-]*(?: [{_UPPER}][\w'-]*)*")
+_NOUN_MARKER = re.compile(
+    r"d(?:er|ie|as|en|em|es)|k?ein(?:e[nmrs]?)?|(?:welch|jed)e[nmrs]?|viele|im|am|zum|zur|vom|ins|ans", re.IGNORECASE
+)
+"""German words after which a capitalised word is a common noun, since names rarely follow them."""
 
 
 def normalize_question(question: str) -> str:
@@ -69,5 +73,11 @@ def group_of(sample: Sample) -> str:
 
 def template(question: str) -> str:
     """Masks quotes, numbers and names of a question, so that questions of one template become equal."""
-    masked = _NAME.sub("<name>", _NUMBER.sub("<number>", _QUOTE.sub("<quote>", question)))
+    masked = _NAME.sub(_mask_name, _NUMBER.sub("<number>", _QUOTE.sub("<quote>", question)))
     return " ".join(masked.lower().split())
+
+
+def _mask_name(match: re.Match[str]) -> str:
+    """Masks capitalised words, but not a German noun after an article."""
+    before = match.string[max(match.start() - 20, 0) : match.start()].split()
+    return match[0] if before and _NOUN_MARKER.fullmatch(before[-1]) else "<name>"
