@@ -359,7 +359,7 @@ def test_a_run_with_other_questions_is_not_resumed(tmp_path: Path) -> None:
 
 def test_a_run_with_other_workers_is_not_resumed(tmp_path: Path) -> None:
     config, pool = toy_training.config(tmp_path), toy_training.pool()
-    RunDir.open(tmp_path / "run", config).ensure_same_workers(pool)
+    RunDir.open(tmp_path / "run", config).ensure_same_workers(pool, {})
     with pytest.raises(ConfigError, match="a run with other workers: their order was wrong, right"):
         train(config, tmp_path / "run", WorkerPool([pool["right"], pool["wrong"]]))
 

@@ -10,6 +10,7 @@ from rl_conductor.scoring import Sample
 from rl_conductor_training.train.config import CheckpointSettings, Reporter, TrainConfig
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord
+from rl_conductor_training.workers.pool_settings import PoolSource
 
 CONFIG = TrainConfig.model_validate({"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}})
 
@@ -59,9 +60,22 @@ def worker(name: str, *, model: str = "small", description: str = "", instructio
 def test_a_run_resumes_only_with_the_same_workers(tmp_path: Path, workers: list[Worker], change: str) -> None:
     folder = RunDir.open(tmp_path, CONFIG)
     for _ in range(2):
-        folder.ensure_same_workers(WorkerPool([worker("rates"), worker("clerk")]))
+        folder.ensure_same_workers(WorkerPool([worker("rates"), worker("clerk")]), {})
     with pytest.raises(ConfigError, match=rf"has a run with other workers: {change}\. A run resumes only"):
-        folder.ensure_same_workers(WorkerPool(workers))
+        folder.ensure_same_workers(WorkerPool(workers), {})
+
+
+def test_a_run_resumes_only_with_the_same_options_of_its_workers(tmp_path: Path) -> None:
+    def source(**options: object) -> PoolSource:
+        entry = {"model": "openai:small", "options": {"headers": {"X-Key": "secret"}, **options}}
+        return PoolSource.model_validate({"workers": {"rates": entry}})
+
+    folder, pool = RunDir.open(tmp_path, CONFIG), WorkerPool([worker("rates")])
+    for _ in range(2):
+        folder.ensure_same_workers(pool, source(base_url="http://127.0.0.1:1/v1").reply_options)
+    assert "secret" not in (tmp_path / "workers.json").read_text()
+    with pytest.raises(ConfigError, match=r"has a run with other workers: 'rates' has another set of options\. A run"):
+        folder.ensure_same_workers(pool, source(base_url="http://127.0.0.1:2/v1").reply_options)
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -21,6 +21,7 @@ from rl_conductor.scoring import Sample
 from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Dollars, Value
 from rl_conductor_training.cut_off_replies import CutOffReplies
+from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rewards.verdict import Verdict
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
@@ -106,6 +107,13 @@ class RunWorkers(Value):
     """The workers of a run, in the order of their numbers."""
 
     workers: tuple[WorkerSetup, ...]
+    options: dict[str, str] = Field(default_factory=dict)
+    """Hashes of the options of their models by worker; empty for the small pool."""
+
+    @classmethod
+    def of(cls, pool: WorkerPool, options: Mapping[str, str]) -> RunWorkers:
+        """Records the workers of a pool; of their options, which may hold a key, only hashes."""
+        return cls(workers=pool.setups, options={name: fingerprint(text) for name, text in options.items()})
 
     def changes_since(self, previous: RunWorkers) -> list[str]:
         """Describes what differs from the workers of an earlier call of the run."""
@@ -114,6 +122,7 @@ class RunWorkers(Value):
         changes += [f"{name!r} is new" for name in now if name not in before]
         for name in (name for name in now if name in before):
             fields = [field for field in COMPARED if getattr(before[name], field) != getattr(now[name], field)]
+            fields += ["set of options"] if previous.options.get(name) != self.options.get(name) else []
             changes += [f"{name!r} has another {' and '.join(fields)}"] if fields else []
         if not changes and list(before) != list(now):
             changes.append(f"their order was {', '.join(before)}")
@@ -189,13 +198,17 @@ class RunDir:
                 " the same. Restore them, or pass another folder with --output"
             )
 
-    def ensure_same_workers(self, pool: WorkerPool) -> None:
+    def ensure_same_workers(self, pool: WorkerPool, options: Mapping[str, str]) -> None:
         """Writes the workers of a new run; those of a resumed one must be the same, in the same order.
+
+        Args:
+            pool: the workers.
+            options: the options of their models, as of `PoolSource.reply_options`.
 
         Raises:
             ConfigError: they are not.
         """
-        file, current = self.path / "workers.json", RunWorkers(workers=pool.setups)
+        file, current = self.path / "workers.json", RunWorkers.of(pool, options)
         if not file.exists():
             write_value(file, current)
         elif changes := current.changes_since(read_value(file, RunWorkers)):

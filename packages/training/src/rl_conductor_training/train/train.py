@@ -132,7 +132,7 @@ def _load_questions(setup: TrainingSetup, run_dir: RunDir, state: PartialState) 
     """Loads the questions; a resumed run must have the same, and the same workers."""
     setup.progress.begin("loading the questions")
     with state.main_process_first():
-        run_dir.ensure_same_workers(setup.pool)
+        run_dir.ensure_same_workers(setup.pool, setup.config.pool.reply_options)
         run_dir.ensure_same_questions(setup.task.samples, [row.sample for row in setup.validation_instances])
     if state.is_main_process:
         setup.warn_of_copies()

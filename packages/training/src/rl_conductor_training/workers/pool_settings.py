@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PoolFile, WorkerEntry, read_pool_file
 from rl_conductor_training.tasks.composite.islands import islands
 from rl_conductor_training.workers.passage_index import PassageIndex
-from rl_conductor_training.workers.reply_cache import ReplyCache
+from rl_conductor_training.workers.reply_cache import ReplyCache, reply_options
 from rl_conductor_training.workers.small import SMALL_MODEL, small_pool
 
 EMBEDDED_PREFIX = "embedded:"
@@ -79,6 +80,12 @@ class PoolSource(BaseModel):
     def pool_file(self) -> PoolFile:
         """Returns the content of the pool file, or `workers` in its place."""
         return read_pool_file(self.file) if self.file else PoolFile(workers=self.workers)
+
+    @property
+    def reply_options(self) -> dict[str, str]:
+        """The options of each worker that affect its replies, such as its address, as JSON; none of the small pool."""
+        entries = {} if self.small is not None else self.pool_file().workers
+        return {name: json.dumps(reply_options(entry), sort_keys=True) for name, entry in entries.items()}
 
     @property
     def models(self) -> tuple[str, ...]:

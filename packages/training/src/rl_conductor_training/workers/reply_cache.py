@@ -56,9 +56,7 @@ class ReplyCache:
 
 def cache_version(entry: ModelEntry) -> str:
     """Serialises all that affects replies besides the model's name: options, size and time of its files, its code."""
-    options = {name: value for name, value in entry.options.items() if name not in (*SPEED_OPTIONS, BASE_OPTIONS)}
-    base_options = entry.options.get(BASE_OPTIONS, {})
-    options |= {f"base {name}": value for name, value in base_options.items() if name not in SPEED_OPTIONS}
+    options = reply_options(entry)
     paths = [text for text in (entry.model.partition(":")[2], *options.values()) if isinstance(text, str)]
     stats = {name: Path(name).stat() for name in paths if Path(name).is_file()}
     stamps: dict[str, Any] = {name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats.items()}
@@ -66,6 +64,13 @@ def cache_version(entry: ModelEntry) -> str:
     if is_import_path(entry.model):
         stamps[entry.model] = code_version(import_object(entry.model))
     return json.dumps([options, stamps], sort_keys=True) if options or stamps else ""
+
+
+def reply_options(entry: ModelEntry) -> dict[str, Any]:
+    """Returns the options that affect replies, with those of a base model."""
+    options = {name: value for name, value in entry.options.items() if name not in (*SPEED_OPTIONS, BASE_OPTIONS)}
+    base_options = entry.options.get(BASE_OPTIONS, {})
+    return options | {f"base {name}": value for name, value in base_options.items() if name not in SPEED_OPTIONS}
 
 
 def code_version(code: Callable[..., Any]) -> str:
