@@ -7,9 +7,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from check_reference import public_names, without_heading
+from check_reference import members_found, public_names, without_heading
 from run_picture import run_svg
-from stage_site import MODULES, ROOT, BrokenLinkError, outside_navigation, stage
+from stage_site import MODULES, NOT_SEARCHED, ROOT, BrokenLinkError, outside_navigation, repeats_others, stage
 
 from rl_conductor import Conductor, ScriptedModel, Step, Trace, WorkerPool, Workflow
 
@@ -86,6 +86,25 @@ def test_pages_outside_of_the_navigation_are_found() -> None:
     assert outside_navigation(pages, "nav:\n  - A: a.md\n") == ["b.md"]
 
 
+@pytest.mark.parametrize(
+    ("page", "is_searched"),
+    [
+        ("page.md", True),
+        ("project/changelog.md", True),
+        ("project/readme.md", False),
+        ("packages/core.md", False),
+        ("source/examples/hello.py.md", False),
+    ],
+)
+def test_pages_that_repeat_others_are_no_search_results(tmp_path: Path, page: str, is_searched: bool) -> None:
+    stage(repository(tmp_path / "repository", "[a script](../examples/hello.py)"), tmp_path / "staged")
+    assert (NOT_SEARCHED not in (tmp_path / "staged" / page).read_text()) is is_searched
+
+
+def test_a_notebook_is_a_search_result() -> None:
+    assert not repeats_others("source/examples/notebooks/one.ipynb.md")
+
+
 def test_every_module_of_the_reference_exists() -> None:
     for name in MODULES:
         path = name.replace(".", "/")
@@ -97,6 +116,15 @@ def test_a_public_name_without_a_heading_is_found(tmp_path: Path) -> None:
     (tmp_path / "packages" / "core" / "src" / "shop" / "__init__.py").write_text('__all__ = ["Cart", "Event"]\n')
     page = '<h2 id="shop.Cart" class="doc doc-heading">'
     assert without_heading(page, "shop", public_names(tmp_path, "shop")) == ["Event"]
+
+
+def test_a_member_of_a_class_that_is_a_search_result_is_found() -> None:
+    guide = {"location": "guide/#timeout", "level": 3}
+    class_and_member = [
+        {"location": "reference/a/#a.Model", "level": 2},
+        {"location": "reference/a/#a.Model.b", "level": 3},
+    ]
+    assert members_found([guide, *class_and_member]) == ["reference/a/#a.Model.b"]
 
 
 def test_the_picture_of_the_first_screen_is_that_of_the_saved_run() -> None:

@@ -1,13 +1,16 @@
-"""Checks the built site: each public name of a module in the API reference has a heading there.
+"""Checks the API reference of the built site.
 
-A name without a docstring has none, nor has a function that a module of the same name hides.
+Each public name of a module has a heading: a name without a docstring has none, nor has a function that a module of the
+same name hides. Members of classes are no search results: names such as `timeout` would hide the guides.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from stage_site import MODULES, ROOT
 
@@ -27,6 +30,11 @@ def without_heading(page: str, module: str, names: list[str]) -> list[str]:
     return [name for name in names if f'id="{module}.{name}"' not in page]
 
 
+def members_found(search_items: list[dict[str, Any]]) -> list[str]:
+    """Lists the members of classes that are search results."""
+    return [one["location"] for one in search_items if one["location"].startswith("reference/") and one["level"] > 2]
+
+
 def main() -> int:
     """Checks all pages of the reference; returns the exit status."""
     missing = []
@@ -35,7 +43,10 @@ def main() -> int:
         missing += [f"{module}.{name}" for name in without_heading(page, module, public_names(ROOT, module))]
     for name in missing:
         sys.stderr.write(f"{name} is not in the API reference: it needs a docstring\n")
-    return 1 if missing else 0
+    members = members_found(json.loads((ROOT / "build" / "site" / "search.json").read_text(encoding="utf-8"))["items"])
+    for location in members:
+        sys.stderr.write(f"{location} is a search result: see docs/site/templates/python/material/class.html.jinja\n")
+    return 1 if missing or members else 0
 
 
 if __name__ == "__main__":

@@ -55,6 +55,9 @@ MODULES = {
 SETTINGS_IN_BASES = {"langchain_conductor", "llama_index.llms.conductor"}
 """Modules whose classes have their settings from a base class, so that inherited members are shown."""
 
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
+"""Metadata of a page whose content the search finds on another page."""
+
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".sh": "sh"}
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r"^ *(```+|~~~+)", re.MULTILINE)
@@ -199,8 +202,13 @@ def stage(root: Path, target: Path) -> list[str]:
     pages = site.pages | reference_pages()
     for name, text in pages.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        (target / name).write_text(text, encoding="utf-8")
+        (target / name).write_text(NOT_SEARCHED * repeats_others(name) + text, encoding="utf-8")
     return sorted(pages)
+
+
+def repeats_others(page: str) -> bool:
+    """Whether a page repeats others or is the source of an example; in a search it would hide the guides."""
+    return page == "project/readme.md" or (page.startswith(("packages/", "source/")) and not page.endswith(".ipynb.md"))
 
 
 def outside_navigation(pages: list[str], configuration: str) -> list[str]:
