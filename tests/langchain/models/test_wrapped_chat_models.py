@@ -219,9 +219,11 @@ DIRECT_CALLS: dict[str, Callable[[ChatConductor, Any], Any]] = {
     "batch": lambda chat, config: chat.batch(["hi"], config),
     "with_config": lambda chat, config: chat.with_config(config).invoke("hi"),
     "bind_tools": lambda chat, config: chat.bind_tools([Reply]).invoke("hi", config),
+    "stream_events": lambda chat, config: chat.stream_events("hi", config, version="v3").output,
 }
 
 
+@pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainBetaWarning")
 @pytest.mark.parametrize("kind", CONFIGURABLE)
 @pytest.mark.parametrize("call", DIRECT_CALLS)
 def test_the_config_of_a_direct_call_configures_it(vendor: Vendor, kind: str, call: str) -> None:
@@ -231,11 +233,15 @@ def test_the_config_of_a_direct_call_configures_it(vendor: Vendor, kind: str, ca
     assert [request.body["model"] for request in vendor.requests] == ["o3", "gpt-4o-mini"]
 
 
+@pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainBetaWarning")
 async def test_the_config_of_an_awaited_call_configures_it() -> None:
     fake = FakeListChatModel(responses=["A."]).configurable_fields(responses=ConfigurableField("replies"))
     chat, config = conductor(fake), RunnableConfig(configurable={"replies": ["B."]})
     assert (await chat.ainvoke("hi", config)).text == "B."
     assert "".join([chunk.text async for chunk in chat.astream("hi", config)]) == "B."
+    assert (await (await chat.astream_events("hi", config, version="v3")).output).text == "B."
+    events = [event async for event in chat.astream_events("hi", config, version="v2")]
+    assert events[-1]["data"]["output"].text == "B."
 
 
 def test_a_model_that_only_a_config_chooses_is_refused_with_what_to_write() -> None:

@@ -185,7 +185,7 @@ class ChatConductor(ChatConductorSettings):
         return combine_outputs(llm_outputs)
 
     # LangChain does not pass on the recursion limit and `configurable`, nor always the run to `_stream`; so the next
-    # six methods call a copy that knows them.
+    # eight methods call a copy that knows them.
 
     def invoke(
         self,
@@ -226,6 +226,26 @@ class ChatConductor(ChatConductorSettings):
         """Streams the final worker's tokens."""
         config, run = prepare_run(config)
         return super(ChatConductor, self._for_run(run, config)).astream(input, config, **kwargs)
+
+    def stream_events(
+        self,
+        input: LanguageModelInput,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Streams events; with `version="v3"`, the content blocks of the answer."""
+        config = ensure_config(config)
+        return super(ChatConductor, self._for_run(None, config)).stream_events(input, config, **kwargs)
+
+    def astream_events(
+        self,
+        input: LanguageModelInput,  # noqa: A002
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Streams events; with `version="v3"`, the content blocks of the answer."""
+        config = ensure_config(config)
+        return super(ChatConductor, self._for_run(None, config)).astream_events(input, config, **kwargs)
 
     def _generate_with_cache(
         self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
