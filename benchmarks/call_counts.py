@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rl_conductor import Completion, Conductor, Planner, Request, WorkerPool
-from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.app import service_app
 from rl_conductor_server.catalog import build_catalog

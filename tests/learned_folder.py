@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rl_conductor import ScriptedModel, Step, Workflow
-from rl_conductor.config.discovery import from_file
+from rl_conductor.config.discovered_pool import from_file
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.prompting.worker_prompt import replies_in

@@ -21,7 +21,7 @@ from uvicorn import Server
 from core.runs import SOON, plan
 from memory_folder import memory_folder
 from postgres import postgres, postgres_server
-from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.guardrails import Guardrail
 from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel

@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rl_conductor.config.discovery import from_file
+from rl_conductor.config.discovered_pool import from_file
 from rl_conductor_server.settings import Settings, read_settings
 from server.conftest import Serve
 

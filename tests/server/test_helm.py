@@ -14,7 +14,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rl_conductor.config.discovery import from_file
+from rl_conductor.config.discovered_pool import from_file
 from rl_conductor_server.settings import Settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -16,7 +16,7 @@ import pytest
 
 from core.runs import plan, pool_of
 from rl_conductor.cli.main import installed_commands
-from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor_server.auth.key_secrets import hash_key

@@ -13,7 +13,7 @@ from core.capitals import capital_router
 from core.runs import pool_of
 from rl_conductor import ConfigError, ScriptedModel
 from rl_conductor.cli.main import app
-from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.planning.planner import Planner
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.settings import ServedModelEntry, read_settings

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner

@@ -6,7 +6,7 @@ import pytest
 
 from rl_conductor import Card, Planner, Policy, ScriptedModel, Worker, WorkerPool
 from rl_conductor.cli.options import RunOptions
-from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.errors import ConfigError
 
 

@@ -20,7 +20,8 @@ from core.scripted_guardrails import Hide
 from rl_conductor.cli.options import RunOptions
 from rl_conductor.conductor import Conductor
 from rl_conductor.config import discovery
-from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, VENDORS, DiscoveredPool, discover
+from rl_conductor.config.discovered_pool import DiscoveredPool
+from rl_conductor.config.discovery import EMBEDDED, MAX_SERVER_MODELS, VENDORS, discover
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rl_conductor.conductor import Conductor
-    from rl_conductor.config.discovery import DiscoveredPool, discover
+    from rl_conductor.config.discovered_pool import DiscoveredPool
+    from rl_conductor.config.discovery import discover
     from rl_conductor.config.profiles import MINI, ULTRA, Profile
     from rl_conductor.errors import (
         ConductorError,
@@ -75,7 +76,8 @@ __all__ = [
 
 _EXPORTS = {
     "conductor": ("Conductor",),
-    "config.discovery": ("DiscoveredPool", "discover"),
+    "config.discovered_pool": ("DiscoveredPool",),
+    "config.discovery": ("discover",),
     "config.profiles": ("MINI", "ULTRA", "Profile"),
     "errors": (
         "ConductorError",

@@ -13,7 +13,9 @@ from rl_conductor._internal.sync import run_sync
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.scope import current_scope, track_run
 from rl_conductor.config.conductor_config import ConductorConfig
-from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
+from rl_conductor.config.discovered_pool import DiscoveredPool
+from rl_conductor.config.discovery import discover
+from rl_conductor.config.learned_folder import load_folder
 from rl_conductor.config.profiles import Profile
 from rl_conductor.execution.question import Question, delimiter_key, to_request
 from rl_conductor.execution.restore import split_resumed

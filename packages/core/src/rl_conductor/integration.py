@@ -17,7 +17,9 @@ from rl_conductor.calls.budget import Reservation
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import DiscoveredPool, discover, load_folder
+from rl_conductor.config.discovered_pool import DiscoveredPool
+from rl_conductor.config.discovery import discover
+from rl_conductor.config.learned_folder import load_folder
 from rl_conductor.config.profiles import ProfileName, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.stepwise import Stepwise

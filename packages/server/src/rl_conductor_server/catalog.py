@@ -13,7 +13,7 @@ from functools import cached_property
 from rl_conductor._internal.version import package_version
 from rl_conductor.agents.tool_loop import ToolLoopModel
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import DiscoveredPool
+from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.config.profiles import MINI, ULTRA
 from rl_conductor.errors import ConductorError, ConfigError
 from rl_conductor.planning.routing.router import Router

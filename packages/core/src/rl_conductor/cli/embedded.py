@@ -12,7 +12,8 @@ from rich.text import Text
 from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli.output import console
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import VENDORS, DiscoveredPool
+from rl_conductor.config.discovered_pool import DiscoveredPool
+from rl_conductor.config.discovery import VENDORS
 from rl_conductor.models.endpoints import ENDPOINTS
 
 PREFIX = "embedded:"

@@ -15,7 +15,9 @@ import typer
 
 from rl_conductor._internal.formatting import parse_seconds
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import POOL_VARIABLE, DiscoveredPool, discover, from_models, load_folder
+from rl_conductor.config.discovered_pool import DiscoveredPool
+from rl_conductor.config.discovery import POOL_VARIABLE, discover, from_models
+from rl_conductor.config.learned_folder import load_folder
 from rl_conductor.config.profiles import ProfileName
 from rl_conductor.errors import ConfigError, PolicyError
 from rl_conductor.pool.pool_file import read_pool_file

@@ -1,4 +1,4 @@
-"""Reads the folders of learned conductors that `rl-conductor learn` writes: `conductor.toml` and the files it names."""
+"""Loads the learned conductors that `rl-conductor learn` writes: folders of `conductor.toml` and the files it names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor._internal.toml import read_toml
+from rl_conductor.config.discovered_pool import DiscoveredPool, from_file
 from rl_conductor.errors import ConfigError
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.selector import WorkflowSelector
-from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor.pool.pool import AnyWorker, WorkerPool
+from rl_conductor.pool.pool_file import PlannerEntry, read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.workflow.example import PlanExample
@@ -69,6 +70,45 @@ class ConductorFile(BaseModel):
     """Version of the prompt templates at the time of learning."""
     workers: dict[str, str] = Field(default_factory=dict)
     """Fingerprint of each worker at the time of learning."""
+
+
+def load_folder(
+    folder: str | Path, *, pool: WorkerPool | Mapping[str, AnyWorker] | None = None, planner: Planner | None = None
+) -> DiscoveredPool:
+    """Loads a learned conductor for `pool`, by default that of the pool file that it was learned for.
+
+    A `planner` replaces the pool file's, and a trained one.
+
+    Raises:
+        ConfigError: a file is missing or invalid, or the conductor was learned for a pool that was built in Python.
+    """
+    content = read_conductor_file(Path(folder))
+    if content.pool is None and pool is None:
+        raise ConfigError(
+            f"{str(folder)!r} was learned for a pool that was built in Python: load it with "
+            "Conductor.load(folder, pool=pool)"
+        )
+    source = f"the learned conductor {str(folder)!r} ({content.method})"
+    own_planner = planner
+    if pool is not None:
+        pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
+        planner = planner or Planner.from_pool(pool)
+        discovered = DiscoveredPool(planner=planner, pool=pool, reasons=(f"using {source}",))
+    else:
+        assert content.pool is not None
+        if not content.pool.is_file():
+            raise ConfigError(
+                f"{str(folder)!r} was learned for the pool file {str(content.pool)!r}, which is not there: if one of "
+                f"them was moved, change pool = ... in {CONDUCTOR_FILE}; the path is relative to the folder"
+            )
+        discovered = from_file(read_pool_file(content.pool), f"using {source}", planner=planner)
+    trained = None if own_planner else _trained_planner(content, discovered.planner)
+    if content.weights is not None and trained is not None:
+        limits = discovered.limits.model_copy(update={"steps": content.weights.steps})
+        discovered = replace(discovered, planner=trained, limits=limits, access=content.weights.access)
+    planner, selector = _apply_conductor_file(content, discovered.planner, discovered.pool, source)
+    described = describe_workers(discovered.pool, content.descriptions)
+    return replace(discovered, pool=described, planner=planner, selector=selector)
 
 
 def fingerprint_worker(worker: Worker) -> str:
@@ -134,7 +174,7 @@ def read_conductor_file(folder: Path) -> ConductorFile:
     return content.model_copy(update=changes)
 
 
-def trained_planner(content: ConductorFile, general: Planner) -> Planner | None:
+def _trained_planner(content: ConductorFile, general: Planner) -> Planner | None:
     """Returns the trained planner, which leaves requests outside of its domain to `general`; `None` without one.
 
     Raises:
@@ -148,7 +188,7 @@ def trained_planner(content: ConductorFile, general: Planner) -> Planner | None:
     return replace(planner, domain=read_value(content.domain, Domain), general=general)
 
 
-def apply_conductor_file(
+def _apply_conductor_file(
     content: ConductorFile, planner: Planner, pool: WorkerPool, source: str
 ) -> tuple[Planner, WorkflowSelector | None]:
     """Returns the planner with its learned examples and instructions, and the selector of learned workflows.

@@ -19,7 +19,7 @@ from rl_conductor.errors import ConductorError
 from rl_conductor_server.cli.server_options import load_models, merge_settings
 
 if TYPE_CHECKING:
-    from rl_conductor.config.discovery import DiscoveredPool
+    from rl_conductor.config.discovered_pool import DiscoveredPool
     from rl_conductor_server.catalog import ModelCatalog
     from rl_conductor_server.service import Service
     from rl_conductor_server.settings import Settings

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_conductor.cli.embedded import prepare_models
-from rl_conductor.config.discovery import DiscoveredPool, discover, from_file
+from rl_conductor.config.discovered_pool import DiscoveredPool, from_file
+from rl_conductor.config.discovery import discover
 from rl_conductor.guardrails.entry import build_guardrails
 
 if TYPE_CHECKING:

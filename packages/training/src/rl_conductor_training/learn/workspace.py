@@ -9,7 +9,7 @@ from pathlib import Path
 from rl_conductor._internal.jsonl import write_value
 from rl_conductor.agents import DelegatingModel
 from rl_conductor.conductor import Conductor
-from rl_conductor.config.discovery import from_file
+from rl_conductor.config.discovered_pool import from_file
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.function_model import FunctionModel

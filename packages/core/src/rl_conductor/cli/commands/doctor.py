@@ -21,7 +21,8 @@ from rl_conductor._internal.version import is_importable
 from rl_conductor.cli import exit_codes
 from rl_conductor.cli.options import OUTPUT
 from rl_conductor.cli.output import console
-from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, DiscoveredPool, discover
+from rl_conductor.config.discovered_pool import DiscoveredPool
+from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, discover
 from rl_conductor.config.server_models import list_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import BEDROCK_CLAUDE, ENDPOINTS, redact_url

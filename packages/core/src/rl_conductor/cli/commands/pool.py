@@ -19,7 +19,8 @@ from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
-from rl_conductor.config.discovery import DiscoveredPool, discover
+from rl_conductor.config.discovered_pool import DiscoveredPool
+from rl_conductor.config.discovery import discover
 from rl_conductor.errors import ConductorError
 from rl_conductor.models.base import Capabilities
 from rl_conductor.pool.worker import Worker

@@ -10,13 +10,13 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor._internal.jsonl import read_value
-from rl_conductor.config.discovery import load_folder
 from rl_conductor.config.learned_folder import (
     CONDUCTOR_FILE,
     DOMAIN_FILE,
     EXAMPLES_FILE,
     RELEARN,
     SELECTOR_FILE,
+    load_folder,
     read_conductor_file,
 )
 from rl_conductor.errors import ConfigError
