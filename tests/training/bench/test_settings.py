@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from rl_conductor import ConfigError
-from rl_conductor.pool.pool_file import ModelEntry
+from rl_conductor.pool.model_entry import ModelEntry
 from rl_conductor_training.bench.settings import TaskSettings, read_settings
 from rl_conductor_training.bench.systems import AnySystem
 from rl_conductor_training.bench.systems.base import SystemEntry

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from rl_conductor._internal.imports import import_object
 from rl_conductor._internal.toml import read_toml
 from rl_conductor._internal.validation import field_errors
-from rl_conductor.agents.mcp_server import MCPServer
 from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
-from rl_conductor.models import PROVIDERS, Model, adapter, expected_providers, model, providers
-from rl_conductor.models.options import checked_options, describe_option_error
-from rl_conductor.models.redaction import is_secret_name
 from rl_conductor.plan_text.forms import Form
-from rl_conductor.pool.function_model import FunctionModel, is_worker_function
+from rl_conductor.pool.mcp_entry import MCPEntry
+from rl_conductor.pool.model_entry import Entry, ModelEntry
 from rl_conductor.pool.worker import CALL_TIMEOUT, Worker, slots_for
 from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Price, Roster, Sampling, Wording
@@ -29,187 +23,8 @@ from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.workflow import AccessMode
 
-MODEL_ARGUMENTS = ("base_url", "headers", "max_retries", "organization")
-"""Arguments of models that are easily taken for settings of a worker."""
 
-
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class ModelEntry(_Entry):
-    """A model in a pool file."""
-
-    unknown_fields: ClassVar[Mapping[str, str]] = {
-        "api_key": 'keys are not written in files; name the environment variable: api_key_env = "MY_API_KEY"',
-        **{name: f"an argument of the model; write options = {{ {name} = ... }}" for name in MODEL_ARGUMENTS},
-    }
-    """What error messages say about fields that users may expect here."""
-
-    model: str = Field(examples=['model = "openai:gpt-6-sol"'])
-    """`provider:model`, `conductor:FILE` for the conductor of another pool file, or `module:Class`."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Keyword arguments of the adapter, such as `base_url`. API keys are rejected; they belong in the environment."""
-    api_key_env: str | None = None
-    """Name of the environment variable with the API key, which is sent to `base_url`."""
-    headers_env: dict[str, str] = Field(default_factory=dict)
-    """Headers of every request, each with the name of the environment variable that holds its value."""
-    price: Price | None = None
-    """Overrides the price from the price table."""
-    tags: frozenset[str] = frozenset()
-    region: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, entry: Any) -> Any:
-        """Accepts the name of a model as the whole entry."""
-        return {"model": entry} if isinstance(entry, str) else entry
-
-    def build(self) -> Model:
-        """Creates the model with its options and price.
-
-        Raises:
-            ConfigError: the model does not exist, or an option is invalid or an API key.
-        """
-        if "api_key" in self.options:
-            raise ConfigError(
-                f"{self.model}: options.api_key is not allowed in a file; set it in the environment, and name the "
-                'variable as api_key_env = "MY_API_KEY"'
-            )
-        self._check_secrets()
-        options = self._checked_options()
-        options |= self._secret_options(options.get("headers") or {})
-        if self.price is not None:
-            options["price"] = self.price
-        try:
-            return _create_model(self.model, options)
-        except TypeError as error:
-            raise ConfigError(f"{self.model}: invalid options: {self._describe(error)}") from error
-
-    def _check_secrets(self) -> None:
-        """Raises `ConfigError` for a secret among the options, which are written to files and traces."""
-        headers = self.options.get("headers")
-        for header in headers if isinstance(headers, Mapping) else ():
-            if is_secret_name(str(header)):
-                raise ConfigError(
-                    f"{self.model}: the header {header} is not allowed in a file; set it in the environment, and name "
-                    f'the variable as headers_env = {{ {header} = "MY_HEADER" }}'
-                )
-        try:
-            password = urlsplit(str(self.options.get("base_url", ""))).password
-        except ValueError as error:
-            raise ConfigError(f"{self.model}: options.base_url is no URL: {error}") from error
-        if password:
-            raise ConfigError(
-                f"{self.model}: a password in options.base_url is not allowed in a file; set a header in the "
-                'environment, and name the variable as headers_env = { Authorization = "MY_HEADER" }'
-            )
-
-    def _checked_options(self) -> dict[str, Any]:
-        """Returns the options with the types that the provider's adapter has for them."""
-        provider = self.model.partition(":")[0]
-        if provider not in PROVIDERS and provider not in providers():
-            return dict(self.options)
-        try:
-            return checked_options(self.options, adapter(provider))
-        except ConfigError as error:
-            raise ConfigError(f"{self.model}: {error}") from None
-
-    def _describe(self, error: TypeError) -> str:
-        provider = self.model.partition(":")[0]
-        source = adapter(provider) if provider in providers() else import_object(self.model)
-        return describe_option_error(error, source)
-
-    def _secret_options(self, headers: Mapping[str, str]) -> dict[str, Any]:
-        """Reads the key, and headers to add to `headers`, from the environment."""
-        options: dict[str, Any] = {}
-        if self.api_key_env is not None:
-            options["api_key"] = _variable(self.api_key_env, self.model).strip()
-        if self.headers_env:
-            options["headers"] = {**headers, **_secret_headers(self.headers_env, self.model)}
-        return options
-
-    def relative_to(self, folder: Path) -> Self:
-        """Resolves the path of a `conductor:FILE` model, which is relative to the file that names it."""
-        provider, _, path = self.model.partition(":")
-        return self.model_copy(update={"model": f"{provider}:{folder / path}"}) if provider == "conductor" else self
-
-
-def is_import_path(name: str) -> bool:
-    """Returns whether the name of a model is `module:Class`, and not `provider:model`."""
-    provider, _, attribute = name.partition(":")
-    return provider not in PROVIDERS and attribute.isidentifier() and provider not in providers()
-
-
-def _create_model(name: str, options: Mapping[str, Any]) -> Model:
-    """Creates the model `provider:name`, or an instance of the class `module:Class`."""
-    if not is_import_path(name):
-        return model(name, **options)
-    try:
-        model_class = import_object(name)
-    except ConfigError as error:
-        raise ConfigError(f"no model {name!r}: {expected_providers(name)}, or 'module:Class'; {error}") from None
-    instance = FunctionModel(model_class) if is_worker_function(model_class) else model_class(**options)
-    if not isinstance(instance, Model):
-        raise ConfigError(f"{name} is not a subclass of rl_conductor.Model, nor a function")
-    return instance
-
-
-class MCPEntry(_Entry):
-    """An MCP server in a pool file: `[workers.NAME.mcp.SERVER]`. Secrets are read from the environment."""
-
-    command: tuple[str, ...] = ()
-    """The program and its arguments."""
-    env: tuple[str, ...] = ()
-    """The environment variables that the program gets, besides `PATH`, `HOME` and a few like them."""
-    url: str = ""
-    """The address of a server that speaks streamable HTTP."""
-    api_key_env: str = ""
-    """The environment variable with the bearer token for the address."""
-    headers_env: dict[str, str] = Field(default_factory=dict)
-    """HTTP headers, and for each the environment variable with its value."""
-    only: tuple[str, ...] | None = None
-    """The tools that the model may call; by default all."""
-    prefix: str = ""
-    """Put before the tools' names."""
-    timeout: float = Field(default=60.0, gt=0)
-    """Seconds for one use of a tool."""
-
-    def build(self, name: str) -> MCPServer:
-        """Creates the server, which is not started.
-
-        Raises:
-            ConfigError: the entry is invalid, or a variable that it names is not set.
-        """
-        reader = f"MCP server {name!r}"
-        headers = _secret_headers(self.headers_env, reader)
-        if self.api_key_env:
-            headers["Authorization"] = f"Bearer {_variable(self.api_key_env, reader).strip()}"
-        return MCPServer(
-            self.command,
-            url=self.url,
-            name=name,
-            env={variable: _variable(variable, reader) for variable in self.env},
-            headers=headers,
-            only=self.only,
-            prefix=self.prefix,
-            timeout=self.timeout,
-        )
-
-
-def _variable(name: str, reader: str) -> str:
-    """Returns the value of an environment variable; `reader` is the model or server that needs it."""
-    value = os.environ.get(name, "")
-    if not value.strip():
-        raise ConfigError(f"{reader}: the environment variable {name} is not set")
-    return value
-
-
-def _secret_headers(variables: Mapping[str, str], reader: str) -> dict[str, str]:
-    return {header: _variable(variable, reader).strip() for header, variable in variables.items()}
-
-
-class WorkerSettings(_Entry):
+class WorkerSettings(Entry):
     """A worker's card and the settings of its calls; the part of `[workers.NAME]` without the model."""
 
     description: str = ""
@@ -269,7 +84,7 @@ class WorkerEntry(ModelEntry, WorkerSettings):
         return self.apply_to(worker).with_tools(self.all_tools(tools))
 
 
-class PlannerSettings(_Entry):
+class PlannerSettings(Entry):
     """Settings of the planner's prompt. A trained planner needs the settings that it was trained with."""
 
     form: Form | None = None
@@ -297,7 +112,7 @@ class PlannerEntry(ModelEntry, PlannerSettings):
     """Maximum number of plans that are sampled until one is valid."""
 
 
-class GuardrailEntry(_Entry):
+class GuardrailEntry(Entry):
     """A guardrail in a pool file: `[[guardrails]]`."""
 
     type: str
@@ -314,7 +129,7 @@ class GuardrailEntry(_Entry):
     """Keyword arguments of the class. API keys are rejected; they belong in the environment."""
 
 
-class PoolFile(_Entry):
+class PoolFile(Entry):
     """A pool file: `[workers.NAME]` tables, and optionally `[planner]` and `[[guardrails]]`."""
 
     workers: dict[str, WorkerEntry] = Field(examples=["a table [workers.NAME] for each worker"])

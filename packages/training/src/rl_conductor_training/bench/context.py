@@ -14,8 +14,8 @@ from rl_conductor.errors import ConfigError, RunError
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.selector import WorkflowSelector
+from rl_conductor.pool.model_entry import ModelEntry
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.pool_file import ModelEntry
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.trace import Trace

@@ -12,7 +12,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model
-from rl_conductor.pool.pool_file import ModelEntry
+from rl_conductor.pool.model_entry import ModelEntry
 from rl_conductor_training.bench.pools import BenchPoolSettings
 from rl_conductor_training.bench.systems import AnySystem
 from rl_conductor_training.bench.systems.conductor import ConductorSystem

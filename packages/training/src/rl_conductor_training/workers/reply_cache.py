@@ -12,7 +12,7 @@ from typing import Any
 from rl_conductor._internal.imports import import_object
 from rl_conductor.agents import DelegatingModel
 from rl_conductor.models import Model
-from rl_conductor.pool.pool_file import ModelEntry, is_import_path
+from rl_conductor.pool.model_entry import ModelEntry, is_import_path
 from rl_conductor.pool.worker import Worker
 from rl_conductor_training.tasks.own import hash_source
 from rl_conductor_training.workers.cached_model import CachedModel

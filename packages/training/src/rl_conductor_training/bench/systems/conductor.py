@@ -8,7 +8,8 @@ from pydantic import Field
 
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
-from rl_conductor.pool.pool_file import ModelEntry, PlannerSettings
+from rl_conductor.pool.model_entry import ModelEntry
+from rl_conductor.pool.pool_file import PlannerSettings
 from rl_conductor.types import Sampling
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.context import BenchContext

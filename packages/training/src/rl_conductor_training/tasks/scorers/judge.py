@@ -15,7 +15,7 @@ from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.calls.scope import report_calls
 from rl_conductor.models import Model, providers
-from rl_conductor.pool.pool_file import ModelEntry
+from rl_conductor.pool.model_entry import ModelEntry
 from rl_conductor.scoring import Sample, Score, compared, wrong
 from rl_conductor.text.delimiters import compute_nonce, delimit, new_delimiter_key
 from rl_conductor.trace.trace import Call
