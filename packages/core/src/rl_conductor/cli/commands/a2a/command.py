@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from rl_conductor.cli import exit_codes, options
+from rl_conductor.cli import options
 from rl_conductor.cli.embedded import prepare_models
-from rl_conductor.cli.output import console
-from rl_conductor.cli.telemetry import export_telemetry
-from rl_conductor.conductor import Conductor
+from rl_conductor.cli.serving.until_stopped import serve_until_stopped
 from rl_conductor.errors import ConfigError
-
-if TYPE_CHECKING:
-    from rl_conductor.cli.commands.a2a.server import AgentInfo
-    from rl_conductor.cli.serving.http import ServerSocket
 
 AGENT = "Agent"
 
@@ -62,36 +55,15 @@ def a2a(
       rl-conductor a2a --pool pool.toml --usd 0.50
       rl-conductor a2a --host 0.0.0.0 --api-key-env A2A_TOKEN --url https://agents.example.com/team
     """
-    _run(run_options, (host, port, api_key_env), (name, description, url))
-
-
-def _run(
-    run_options: options.RunOptions, address: tuple[str, int, str | None], card: tuple[str, str, str | None]
-) -> None:
-    """Serves at `address` (host, port, variable of the key) under `card` (name, description, public URL)."""
     try:
-        from rl_conductor.cli.commands.a2a.server import AgentInfo  # noqa: PLC0415  (an extra)
-        from rl_conductor.cli.serving.http import listen  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.commands.a2a.server import AgentInfo, agent_app  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.serving.http import listen, serve  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'a2a' needs the A2A SDK: pip install 'rl-conductor[a2a]'") from missing
-    listener = listen(*address)
-    name, description, url = card
+    listener = listen(host, port, api_key_env)
     info = AgentInfo(name, description, (url or listener.url).rstrip("/"))
-    served, discovered = run_options.conductor()
-    prepare_models(served, discovered)
-    with export_telemetry():
-        console.note(console.stderr(), f"serving {listener.url}")
-        try:
-            asyncio.run(_serve(served, info, listener))
-        except KeyboardInterrupt:
-            raise typer.Exit(exit_codes.INTERRUPTED) from None
-
-
-async def _serve(conductor: Conductor, info: AgentInfo, listener: ServerSocket) -> None:
-    from rl_conductor.cli.commands.a2a.server import agent_app  # noqa: PLC0415  (an extra)
-    from rl_conductor.cli.serving.http import serve  # noqa: PLC0415  (an extra)
-
-    try:
-        await serve(agent_app(conductor, info, listener.api_key), listener)
-    finally:
-        await conductor.aclose()
+    conductor, discovered = run_options.conductor()
+    prepare_models(conductor, discovered)
+    serve_until_stopped(
+        lambda: serve(agent_app(conductor, info, listener.api_key), listener), conductor, url=listener.url
+    )

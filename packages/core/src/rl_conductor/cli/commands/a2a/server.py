@@ -6,7 +6,6 @@ from base64 import b64encode
 from collections import OrderedDict
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 from a2a.helpers import new_task_from_user_message
 from a2a.server.agent_execution import AgentExecutor, RequestContext
@@ -18,20 +17,20 @@ from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import a2a_pb2 as wire
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH, PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from google.protobuf.json_format import MessageToDict
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor._internal.version import package_version
 from rl_conductor.cli.commands.a2a.answer_stream import AnswerStream
-from rl_conductor.cli.serving.client_run import AskResult, progress_message
+from rl_conductor.cli.serving.client_run import AskResult, ClientLimits, progress_message
 from rl_conductor.cli.serving.http import local_only, with_api_key
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.trace.events import AnswerDelta, Finished
 from rl_conductor.trace.trace import Trace
-from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart, Value
+from rl_conductor.types import ContentPart, FilePart, ImagePart, Message, Request, TextPart
 from rl_conductor.workflow.limits import Limits
 
 MAX_TASKS = 1_000
@@ -47,14 +46,6 @@ class AgentInfo:
     name: str
     description: str
     url: str
-
-
-class ClientLimits(Value):
-    """Limits that a client puts into the metadata of its message; they can only lower those of the conductor."""
-
-    max_usd: float | None = Field(None, ge=0)
-    max_seconds: float | None = Field(None, gt=0)
-    max_steps: int | None = Field(None, ge=1)
 
 
 def agent_app(conductor: Conductor, info: AgentInfo, api_key: str | None) -> ASGIApp:
@@ -124,7 +115,7 @@ class ConductorExecutor(AgentExecutor):
             await event_queue.enqueue_event(new_task_from_user_message(context.message))
         try:
             request = _request(context.message)
-            limits = self._limits(ClientLimits.model_validate(_limit_fields(context)))
+            limits = _client_limits(context).lower(self._conductor.limits)
         except ValidationError as error:
             await updater.reject(_text(updater, str(first_field_error(error))))
             return
@@ -143,11 +134,6 @@ class ConductorExecutor(AgentExecutor):
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Confirms the cancellation; the SDK has cancelled the run."""
         await TaskUpdater(event_queue, context.task_id or "", context.context_id or "").cancel()
-
-    def _limits(self, client: ClientLimits) -> Limits:
-        limits = self._conductor.limits
-        steps = client.max_steps or limits.steps
-        return limits.lowered(Limits(usd=client.max_usd, seconds=client.max_seconds, steps=steps))
 
     async def _run(self, request: Request, limits: Limits, updater: TaskUpdater) -> tuple[Trace | None, str | None]:
         """Runs a request and reports its progress; returns its trace, and why there is no answer."""
@@ -176,11 +162,11 @@ def _text(updater: TaskUpdater, text: str) -> wire.Message:
     return updater.new_agent_message([wire.Part(text=text)])
 
 
-def _limit_fields(context: RequestContext) -> dict[str, Any]:
-    """Returns the fields of `ClientLimits` in the metadata of the request or its message; others are not ours."""
+def _client_limits(context: RequestContext) -> ClientLimits:
+    """Returns the limits in the metadata of the request or its message, which may have other fields as well."""
     assert context.message is not None
     metadata = {**MessageToDict(context.message.metadata), **context.metadata}
-    return {name: metadata[name] for name in ClientLimits.model_fields if name in metadata}
+    return ClientLimits.model_validate({name: metadata[name] for name in ClientLimits.model_fields if name in metadata})
 
 
 def _request(message: wire.Message) -> Request:

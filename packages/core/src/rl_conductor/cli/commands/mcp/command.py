@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-from collections.abc import Coroutine
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rl_conductor.cli import exit_codes, options
+from rl_conductor.cli import options
 from rl_conductor.cli.embedded import prepare_models
-from rl_conductor.cli.output import console
-from rl_conductor.cli.telemetry import export_telemetry
-from rl_conductor.conductor import Conductor
+from rl_conductor.cli.serving.until_stopped import serve_until_stopped
 from rl_conductor.errors import ConfigError
 
 Http = Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")]
@@ -38,38 +34,19 @@ def mcp(
       claude mcp add conductor -- rl-conductor mcp --pool pool.toml --usd 0.50
       rl-conductor mcp --http --port 8765 --seconds 120
     """
-    _serve(run_options, (host, port, api_key_env) if http else None)
-
-
-def _serve(run_options: options.RunOptions, address: tuple[str, int, str | None] | None) -> None:
-    """Serves over HTTP at `address`, or else over stdin and stdout."""
     try:
         from rl_conductor.cli.commands.mcp import http as transport  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.commands.mcp.server import conductor_server  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.serving.http import listen, serve  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'mcp' needs the MCP SDK: pip install 'rl-conductor[mcp]'") from missing
-    listener = listen(*address) if address is not None else None
-    served, discovered = run_options.conductor()
-    prepare_models(served, discovered)
-    server = conductor_server(served)
-    with export_telemetry():
-        if listener is not None:
-            console.note(console.stderr(), f"serving {listener.url}{transport.PATH}")
-        else:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread that waits for stdin can't be interrupted otherwise
-        if listener is None:
-            work = server.run_stdio_async()
-        else:
-            work = serve(transport.http_app(server, listener.api_key), listener)
-        try:
-            asyncio.run(_until_closed(served, work))
-        except KeyboardInterrupt:
-            raise typer.Exit(exit_codes.INTERRUPTED) from None
-
-
-async def _until_closed(conductor: Conductor, work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    finally:
-        await conductor.aclose()
+    listener = listen(host, port, api_key_env) if http else None
+    conductor, discovered = run_options.conductor()
+    prepare_models(conductor, discovered)
+    server = conductor_server(conductor)
+    if listener is None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread that waits for stdin can't be interrupted otherwise
+        serve_until_stopped(server.run_stdio_async, conductor)
+    else:
+        app = transport.http_app(server, listener.api_key)
+        serve_until_stopped(lambda: serve(app, listener), conductor, url=f"{listener.url}{transport.PATH}")

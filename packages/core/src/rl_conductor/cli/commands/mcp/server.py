@@ -10,7 +10,7 @@ from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
 from rl_conductor._internal.version import package_version
-from rl_conductor.cli.serving.client_run import AskResult, progress_message
+from rl_conductor.cli.serving.client_run import AskResult, ClientLimits, progress_message
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.trace.events import Finished
@@ -41,9 +41,9 @@ def conductor_server(conductor: Conductor) -> MCPServer:
         max_seconds: MaxSeconds = None,
         max_steps: MaxSteps = None,
     ) -> Annotated[CallToolResult, AskResult]:
-        requested = Limits(usd=max_usd, seconds=max_seconds, steps=max_steps or conductor.limits.steps)
+        client_limits = ClientLimits(max_usd=max_usd, max_seconds=max_seconds, max_steps=max_steps)
         try:
-            return _result(await _run(conductor, question, conductor.limits.lowered(requested), context))
+            return _result(await _run(conductor, question, client_limits.lower(conductor.limits), context))
         except RunError as error:
             return _result(error.trace)
         except ConductorError as error:
