@@ -737,12 +737,7 @@ async def test_a_resumed_run_counts_what_its_interrupted_call_may_have_cost() ->
     pool = WorkerPool([Worker.of("w", stuck, sampling=Sampling(max_tokens=100))])
     limits = Limits(usd=Decimal("0.15"))
     made = Conductor(ScriptedModel(plan((0, "Do it.", [])), price=FREE), pool, limits=limits)
-    events: list[Event] = []
-    running = asyncio.create_task(made.run("q", on_event=events.append))
-    await stuck.asked.wait()
-    running.cancel()
-    await asyncio.wait({running})
-    (trace,) = (event.trace for event in events if isinstance(event, Finished))
+    trace = await cut_short(made, stuck)
     stored = Trace.model_validate_json(trace.model_dump_json())
     charged = stored.rounds[0].results[0].calls[0].charged
     assert charged is not None
@@ -771,12 +766,7 @@ async def test_a_resumed_run_counts_what_interrupted_calls_inside_of_its_call_ma
         "conductor in a tool": Worker.of("w", agent, tools=[ask]),
     }[kind]
     made = conductor_of(delegating, limits=Limits(usd=Decimal("0.15")))
-    events: list[Event] = []
-    running = asyncio.create_task(made.run("q", on_event=events.append))
-    await stuck.asked.wait()
-    running.cancel()
-    await asyncio.wait({running})
-    (trace,) = (event.trace for event in events if isinstance(event, Finished))
+    trace = await cut_short(made, stuck)
     charged = trace.rounds[0].results[0].calls[0].charged
     assert charged is not None
     assert charged.usd == Decimal("0.1")
