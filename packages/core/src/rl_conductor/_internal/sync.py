@@ -13,11 +13,10 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from concurrent.futures import Future, wait
 from functools import cache
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 from rl_conductor.errors import ConfigError
 
@@ -106,37 +105,3 @@ async def _resolve(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
         outcome.set_result(await work)
     except BaseException as error:  # re-raised in the waiting thread
         outcome.set_exception(error)
-
-
-class PerLoop(Generic[T]):
-    """Keeps one `T` per event loop, for objects that asyncio binds to a loop (clients, semaphores)."""
-
-    def __init__(self, factory: Callable[[], T]) -> None:
-        self._factory = factory
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
-        self._lock = threading.Lock()  # each loop runs in its own thread
-
-    def __reduce__(self) -> tuple[type[PerLoop[T]], tuple[Callable[[], T]]]:
-        return type(self), (self._factory,)  # other processes have other loops
-
-    def get(self) -> T:
-        """Returns the `T` of the running loop, created on first use."""
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if loop not in self._by_loop:
-                self._drop_closed_loops()
-                self._by_loop[loop] = self._factory()
-            return self._by_loop[loop]
-
-    def drop(self) -> T | None:
-        """Removes the `T` of the running loop and returns it, for closing."""
-        with self._lock:
-            self._drop_closed_loops()
-            return self._by_loop.pop(asyncio.get_running_loop(), None)
-
-    def _drop_closed_loops(self) -> None:
-        # An open connection references its loop, so weak keys alone would leak the sockets of every `asyncio.run`.
-        for reference in self._by_loop.keyrefs():  # a snapshot, since other threads change the set
-            loop = reference()
-            if loop is not None and loop.is_closed():
-                self._by_loop.pop(loop, None)

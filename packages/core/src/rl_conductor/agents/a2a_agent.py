@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor._internal.streams import within
-from rl_conductor._internal.sync import PerLoop
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, StreamingModel, require

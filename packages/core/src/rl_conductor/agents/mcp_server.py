@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from rl_conductor._internal.blocking import in_thread
-from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor._internal.version import is_importable
 from rl_conductor.agents.tool import ToolError, ToolSourceError, check_argument_length, vendor_safe_name
 from rl_conductor.errors import ConfigError

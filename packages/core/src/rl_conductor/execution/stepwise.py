@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.errors import ConductorError, ConfigError, GuardrailError, WorkflowValidationError
 from rl_conductor.execution.answer import raise_if_unanswered, run_error
 from rl_conductor.execution.executor import Execution

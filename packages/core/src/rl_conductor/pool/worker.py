@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, Self, runtime_checkable
 
-from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.agents.tool_loop import ToolLoopModel
 from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError

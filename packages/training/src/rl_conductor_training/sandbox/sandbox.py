@@ -30,7 +30,7 @@ from math import ceil
 from pathlib import Path
 from typing import IO, Literal
 
-from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Text, Value
 

@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 
 from pydantic import ValidationError
 
-from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.models.prices import priced

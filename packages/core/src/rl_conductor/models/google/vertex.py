@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.clouds.gcp import find_place, translate_google_auth_errors
 from rl_conductor.models.endpoints import ENDPOINTS, Credentials

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any, ClassVar, Protocol
 
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor._internal.streams import within
-from rl_conductor._internal.sync import PerLoop
 from rl_conductor.errors import BadResponseError, ModelError, ModelTimeoutError, UnreachableError
 from rl_conductor.models.base import Capabilities, require
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url

@@ -12,7 +12,7 @@ from typing import Self
 
 from pydantic import Field
 
-from rl_conductor._internal.sync import PerLoop
+from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import LimitError, ModelError, RunError, WorkflowError
