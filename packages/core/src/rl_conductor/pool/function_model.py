@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic_core import to_json
 
@@ -78,7 +78,7 @@ class FunctionModel(OnePieceModel):
         return checked(Completion(message=Message.assistant(text), usage=USAGE, model=self.name), request)
 
 
-def is_worker_function(thing: object) -> bool:
+def is_worker_function(thing: object) -> TypeGuard[WorkerFunction]:
     """Returns whether `thing` is a function, a method or a `functools.partial` of one."""
     return inspect.isroutine(thing.func if isinstance(thing, partial) else thing)
 

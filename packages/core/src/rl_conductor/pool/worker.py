@@ -171,7 +171,7 @@ def _with_output_limit(sampling: Sampling) -> Sampling:
 def _to_model(model_or_name: object) -> object:
     if isinstance(model_or_name, str):
         return model(model_or_name)
-    return FunctionModel(model_or_name) if is_worker_function(model_or_name) else model_or_name  # type: ignore[arg-type]
+    return FunctionModel(model_or_name) if is_worker_function(model_or_name) else model_or_name
 
 
 def _not_a_model(thing: object) -> str:
