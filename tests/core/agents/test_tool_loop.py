@@ -16,7 +16,7 @@ from core.runs import busy, down, plan
 from rl_conductor import Conductor, ConfigError, LimitError, Limits, Price, ScriptedModel, Tool, Trace, Worker
 from rl_conductor.agents import FunctionTool, ToolError, ToolLoopModel
 from rl_conductor.agents.tool_loop import MAX_CALLS_PER_ROUND, MAX_RESULT_CHARS
-from rl_conductor.calls.nested import MAX_TEXT_CHARS
+from rl_conductor.calls.nested_records import MAX_TEXT_CHARS
 from rl_conductor.errors import ModelError, RunError, ScriptError
 from rl_conductor.models import Capabilities
 from rl_conductor.models.reply_chars import ReplySize

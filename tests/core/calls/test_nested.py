@@ -14,7 +14,7 @@ from rich.console import Console
 from core.runs import SOON, Gated, down, forever, plan, pool_of
 from core.scripted_guardrails import Check
 from rl_conductor import Conductor, Limits, Message, Price, Request, RunError, ScriptedModel, Trace, Worker
-from rl_conductor.calls.nested import MAX_NESTED_CHARS, MAX_TEXT_CHARS
+from rl_conductor.calls.nested_records import MAX_NESTED_CHARS, MAX_TEXT_CHARS
 from rl_conductor.cli.output import report
 from rl_conductor.guardrails.base import Content, Verdict
 from rl_conductor.trace.events import Event, Finished

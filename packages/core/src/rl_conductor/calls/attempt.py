@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.calls.failures import is_rejection
-from rl_conductor.calls.nested import NestedRecords
+from rl_conductor.calls.nested_records import NestedRecords
 from rl_conductor.calls.nested_runs import NestedRuns
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.pieces import PieceMerger

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_conductor.calls.budget import Amount, Budget, Reservation
-from rl_conductor.calls.nested import NestedRecords
+from rl_conductor.calls.nested_records import NestedRecords
 from rl_conductor.calls.nested_runs import NestedRuns
 from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Usage

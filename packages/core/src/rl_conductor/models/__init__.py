@@ -21,7 +21,7 @@ PROVIDERS = {
     "anthropic": "rl_conductor.models.anthropic.adapter:AnthropicModel",
     "azure": "rl_conductor.models.openai.azure:AzureModel",
     "bedrock": "rl_conductor.models.clouds.protocols:bedrock_model",
-    "conductor": "rl_conductor.conductor_file:conductor_from_file",
+    "conductor": "rl_conductor.conductor_provider:conductor_from_file",
     "deepseek": "rl_conductor.models.openai.services:DeepSeekModel",
     "embedded": "rl_conductor.models.llamacpp.embedded:EmbeddedModel",
     "fireworks": "rl_conductor.models.openai.services:FireworksModel",

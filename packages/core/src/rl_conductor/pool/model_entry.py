@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from rl_conductor._internal.imports import import_object
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import PROVIDERS, Model, adapter, expected_providers, model, providers
-from rl_conductor.models.options import checked_options, describe_option_error
+from rl_conductor.models.adapter_options import checked_options, describe_option_error
 from rl_conductor.models.redaction import is_secret_name
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
 from rl_conductor.types import Price

@@ -9,8 +9,8 @@ import pytest
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import PROVIDERS, Capabilities, adapter
+from rl_conductor.models.adapter_options import checked_options
 from rl_conductor.models.openai.azure import AzureModel
-from rl_conductor.models.options import checked_options
 from rl_conductor.types import Price
 
 if TYPE_CHECKING:
