@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
@@ -246,6 +246,14 @@ def test_a_function_is_a_worker(*, as_entry: bool) -> None:
     chat = ChatConductor({"loud": worker}, planner=ScriptedModel(plan((0, "Say it.", []))))
     assert chat.invoke("hi").text == "SAY IT."
     assert chat.conductor.pool["loud"].card.description == ("shouts" if as_entry else "Says it louder.")
+
+
+@pytest.mark.parametrize(
+    "returned", [AIMessage("It rains."), {"messages": [HumanMessage("?"), AIMessage("It rains.")]}]
+)
+def test_the_text_of_a_message_that_a_function_returns_is_the_reply(returned: object) -> None:
+    chat = ChatConductor({"sky": lambda _: returned}, planner=ScriptedModel(plan((0, "Look.", []))))
+    assert chat.invoke("How is the weather?").text == "It rains."
 
 
 def test_the_core_names_the_package_for_a_langchain_model_and_does_not_print_its_client() -> None:

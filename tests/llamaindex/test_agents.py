@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
-from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.base.llms.types import ChatMessage, CompletionResponse
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.chat_engine.types import ChatMode
 from llama_index.core.memory import ChatMemoryBuffer
@@ -247,6 +247,18 @@ def test_a_workflow_with_a_plain_start_event_needs_the_field() -> None:
         conductor_over(Plain())
     text = conductor_over(WorkflowModel(Plain(), input_field="text")).complete("Why?").text
     assert json.loads(text)["length"] > 4
+
+
+class Completing(Workflow):
+    """Ends with the response of an LLM."""
+
+    @step
+    async def complete(self, event: Question) -> StopEvent:
+        return StopEvent(result=CompletionResponse(text=event.topic.upper()))
+
+
+def test_the_text_of_an_llms_response_that_a_workflow_returns_is_the_reply() -> None:
+    assert conductor_over(Completing()).complete("Why?").text.startswith("THE OVERALL TASK:")
 
 
 def test_a_workflow_that_asks_a_person_fails_at_once() -> None:

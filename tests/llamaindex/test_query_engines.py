@@ -32,7 +32,7 @@ from llama_index.core.tools import QueryEngineTool
 
 from core.runs import SOON
 from llama_index.llms.conductor import Conductor, QueryEngineModel, RetrieverModel
-from llama_index.llms.conductor.models.retrieval import EMPTY_RESULT
+from llama_index.llms.conductor.models.results import EMPTY_RESULT
 from llamaindex.scripts import EchoLLM, conductor, plan, planner, request_text, scripted_worker, tool_call_reply
 from rl_conductor import ConfigError, Flow, Policy, Request, RunError, ScriptedModel
 from rl_conductor.prompting.worker_prompt import Evidence, worker_prompt

@@ -19,9 +19,11 @@ from llama_index.core.base.llms.types import (
     TextBlock,
     ThinkingBlock,
 )
+from llama_index.core.base.response.schema import Response
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.llms import MockLLM
 from llama_index.core.rate_limiter import BaseRateLimiter
+from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.tools import BaseTool, RetrieverTool
 from llama_index.llms.ollama import Ollama
 from pydantic import BaseModel, PrivateAttr
@@ -489,3 +491,28 @@ def test_a_function_is_a_worker(*, as_entry: bool) -> None:
     pool = pool_of({"loud": worker})
     assert pool["loud"].card.description == ("shouts" if as_entry else "Says it louder.")
     assert Conductor({"loud": worker}, planner=planner(plan((0, "Say it.", [])))).complete("hi").text == "SAY IT."
+
+
+NODE = NodeWithScore(node=TextNode(text="Anna earns 5,400 euros."))
+
+
+@pytest.mark.parametrize(
+    ("result", "reply"),
+    [
+        (Response("5,400", source_nodes=[NODE]), "5,400"),
+        ([NODE, NODE], "Anna earns 5,400 euros.\n\nAnna earns 5,400 euros."),
+        (ChatResponse(message=ChatMessage(role="assistant", content="5,400")), "5,400"),
+        (iter([CompletionResponse(text="5,"), CompletionResponse(text="5,400")]), "5,400"),
+        ({"euros": 5400}, '{"euros":5400}'),
+    ],
+    ids=["engine", "retriever", "chat", "stream", "data"],
+)
+def test_the_text_of_a_response_that_a_function_returns_is_the_reply(result: object, reply: str) -> None:
+    llm = Conductor({"salaries": lambda _: result}, planner=planner(plan((0, "What does Anna earn?", []))))
+    assert llm.complete("How much?").text == reply
+
+
+def test_a_function_that_returns_nothing_fails() -> None:
+    llm = Conductor({"salaries": lambda _: None}, planner=planner(plan((0, "What does Anna earn?", []))))
+    with pytest.raises(RunError, match="returned nothing"):
+        llm.complete("How much?")

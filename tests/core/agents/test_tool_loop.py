@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,6 +87,22 @@ async def test_the_model_reads_name_docstring_and_types_of_a_function() -> None:
     assert tool.parameters["required"] == ["left"]
     assert tool.parameters["properties"]["left"]["type"] == "integer"
     assert tool.parameters["properties"]["right"]["description"] == "the second number"
+
+
+async def test_texts_that_a_tool_yields_are_one_result_and_an_object_that_is_no_data_is_an_error() -> None:
+    async def spell(word: str) -> AsyncIterator[str]:
+        for letter in word:
+            yield letter
+
+    def connect() -> object:
+        return object()
+
+    model = ScriptedModel([calls(("spell", {"word": "kite"}), ("connect", {})), "Done."])
+    await run(model, spell, connect)
+    assert results(model.requests[-1]) == [
+        "kite",
+        "error: the tool returned an object of the type object, which is no data",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 
 from core.runs import SOON, plan
-from rl_conductor import Conductor, ConfigError, Limits, RunError, ScriptedModel, WorkerPool
+from rl_conductor import (
+    Completion,
+    Conductor,
+    ConfigError,
+    Limits,
+    Message,
+    ModelError,
+    RunError,
+    ScriptedModel,
+    WorkerPool,
+)
 from rl_conductor.calls.budget import Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.errors import BadResponseError
@@ -136,6 +147,39 @@ async def test_a_call_that_fails_is_charged_no_tokens(error: Exception) -> None:
 async def test_any_return_value_becomes_text(function: Any, reply: str) -> None:
     completion = await FunctionModel(function).complete(Request.user("hi"))
     assert completion.text == reply
+
+
+def _pieces(subtask: str) -> Iterator[str]:
+    yield subtask
+    yield "!"
+
+
+async def _async_pieces(subtask: str) -> AsyncIterator[str]:
+    yield subtask
+    yield "!"
+
+
+@pytest.mark.parametrize(
+    ("function", "reply"),
+    [
+        (_pieces, "hi!"),
+        (_async_pieces, "hi!"),
+        (lambda subtask: map(len, [subtask]), "[2]"),
+        (Message.assistant, "hi"),
+        (lambda subtask: Completion(message=Message.assistant(subtask), usage=Usage(), model="m"), "hi"),
+        (lambda subtask: Conductor(ScriptedModel(plan((0, subtask, []))), {"a": str.upper}).run_sync("Go."), "HI"),
+    ],
+    ids=["generator", "async generator", "iterator", "message", "completion", "trace"],
+)
+async def test_texts_that_are_yielded_and_those_of_messages_and_traces_are_replies(function: Any, reply: str) -> None:
+    completion = await FunctionModel(function).complete(Request.user("hi"))
+    assert completion.text == reply
+
+
+@pytest.mark.parametrize(("value", "told"), [(None, "nothing"), (object(), "an object of the type object")])
+async def test_a_value_that_is_neither_text_nor_data_is_an_error(value: object, told: str) -> None:
+    with pytest.raises(ModelError, match=f"returned {told}; return a text, or data"):
+        await FunctionModel(lambda _: value).complete(Request.user("hi"))
 
 
 async def test_an_empty_reply_is_an_error() -> None:

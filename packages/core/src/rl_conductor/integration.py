@@ -12,6 +12,7 @@ from rl_conductor._internal.blocking import call_async_or_sync, in_thread, itera
 from rl_conductor._internal.streams import callback_to_async_iterator, within
 from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor._internal.validation import FieldError, field_errors, first_field_error
+from rl_conductor.agents.function_result import result_text
 from rl_conductor.agents.tool import vendor_safe_name
 from rl_conductor.calls.budget import Reservation
 from rl_conductor.calls.pause import PauseSignal
@@ -87,6 +88,7 @@ __all__ = [
     "redact_secrets",
     "require",
     "response_format_of",
+    "result_text",
     "run_sync",
     "select_pool",
     "stream_async_or_sync",

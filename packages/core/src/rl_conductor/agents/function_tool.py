@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
-from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor._internal.validation import field_errors
+from rl_conductor.agents.function_result import collect_result, result_text
 from rl_conductor.agents.tool import MAX_NAME_CHARS, ToolError, check_argument_length
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Tool
@@ -44,10 +44,10 @@ class FunctionTool:
         self.definition = Tool(name=name, description=inspect.getdoc(inner) or "", parameters=schema)
 
     async def run(self, arguments: str) -> str:
-        """Calls the function with validated arguments and returns its result as text, JSON unless it is a string.
+        """Calls the function with validated arguments and returns its result as text.
 
         Raises:
-            ToolError: the arguments are too long or invalid.
+            ToolError: the arguments are too long or invalid, or the result is an object that is no data.
         """
         check_argument_length(arguments)
         try:
@@ -56,10 +56,11 @@ class FunctionTool:
             raise ToolError("invalid arguments: " + "; ".join(map(str, field_errors(error)))) from None
         values = {str(field.alias): getattr(parsed, name) for name, field in type(parsed).model_fields.items()}
         call = partial(self._function, **values)
-        result = await (call() if self._is_async else in_thread(call))
-        if isinstance(result, Awaitable):
-            result = await result
-        return result if isinstance(result, str) else to_json(result, fallback=str).decode()
+        result = await collect_result(await (call() if self._is_async else in_thread(call)))
+        text = result_text(result)
+        if text is None:
+            raise ToolError(f"the tool returned an object of the type {type(result).__name__}, which is no data")
+        return text
 
 
 def _arguments_model(function: Callable[..., Any], inner: Callable[..., Any], name: str) -> type[BaseModel]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeGuard
 
-from pydantic_core import to_json
-
 from rl_conductor._internal.blocking import in_thread
-from rl_conductor.errors import ConfigError
+from rl_conductor.agents.function_result import collect_result, result_text
+from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, OnePieceModel, require
 from rl_conductor.models.foreign_errors import raise_translated
 from rl_conductor.models.reply_checks import checked
@@ -29,8 +28,9 @@ QUESTION = "question"
 class FunctionModel(OnePieceModel):
     """Answers by calling a function with the subtask of its step, and with the replies that the step may read.
 
-    Sync functions run in a thread, so they don't hold up other steps. Return values other than strings are converted to
-    JSON. The docstring becomes the worker's description.
+    Sync functions run in a thread, so they don't hold up other steps. Texts that a generator yields are one reply. Of a
+    message, a completion or a trace, the text is the reply; other return values are converted to JSON. The docstring
+    becomes the worker's description.
     """
 
     capabilities = Capabilities.model_construct(reasoning_start="outside", plans=False)
@@ -63,19 +63,26 @@ class FunctionModel(OnePieceModel):
 
         Raises:
             BadResponseError: it returned an empty string.
-            ModelError: it raised an exception.
+            ModelError: it raised an exception, or returned nothing or an object that is no data.
         """
         require(self, request)
         arguments, keywords = self._signature.bind(request)
         call = partial(self.function, *arguments, **keywords)
         try:
             result = await (call() if _is_async(self.function) else in_thread(call))
-            if isinstance(result, Awaitable):
-                result = await result
+            result = await collect_result(result)
+            text = self.reply_text(result)
         except Exception as error:
             raise_translated(error, self, usage=USAGE)
-        text = result if isinstance(result, str) else to_json(result, fallback=str).decode()
+        if text is None:
+            wrong = "nothing" if result is None else f"an object of the type {type(result).__name__}"
+            reason = f"{self.name} returned {wrong}; return a text, or data that can be written as JSON"
+            raise ModelError(reason, model=self.name, usage=USAGE)
         return checked(Completion(message=Message.assistant(text), usage=USAGE, model=self.name), request)
+
+    def reply_text(self, result: object) -> str | None:
+        """Converts what the function returned to text; `None` if it is not a reply."""
+        return None if result is None else result_text(result)
 
 
 def is_worker_function(thing: object) -> TypeGuard[WorkerFunction]:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from langchain_core.messages import BaseMessage
+from typing_extensions import override
+
 from langchain_conductor.messages import core_usage
 from langchain_conductor.models.budget import enforce_budget
+from langchain_conductor.models.runnable_model import text_of_output
 from langchain_conductor.models.usage import count_usage
 from rl_conductor.integration import FunctionModel, priced
 from rl_conductor.types import Completion, Request
@@ -19,3 +25,10 @@ class CountedFunction(FunctionModel):
         if usage.total is None:
             return completion
         return completion.model_copy(update={"usage": priced(core_usage(usage.total), None)})
+
+    @override
+    def reply_text(self, result: object) -> str | None:
+        """Converts what the function returned to text; of messages, and of the state of a graph, as of a runnable."""
+        if isinstance(result, BaseMessage) or (isinstance(result, Mapping) and result.get("messages")):
+            return text_of_output(result)
+        return super().reply_text(result)

@@ -127,7 +127,7 @@ class RunnableModel:
     def _to_completion(self, request: Request, output: Any, usage: UsageCallback) -> Completion:
         if isinstance(output, Mapping) and INTERRUPT in output:
             raise paused_error(self.name)
-        text, metadata = _text_of_output(output), {"model_name": self.name}
+        text, metadata = text_of_output(output), {"model_name": self.name}
         reply = AIMessage(text, usage_metadata=usage.total, response_metadata=metadata)
         return checked(core_completion(reply, model=self.name, price=self.price), request)
 
@@ -184,7 +184,7 @@ def _input_schema(runnable: Runnable[Any, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ outputs
 
 
-def _text_of_output(output: Any) -> str:
+def text_of_output(output: Any) -> str:
     """Extracts the answer from the output of a runnable."""
     if isinstance(output, Mapping) and output.get(MESSAGES):
         output = output[MESSAGES][-1]

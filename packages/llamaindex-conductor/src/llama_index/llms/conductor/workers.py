@@ -20,7 +20,6 @@ from rl_conductor import Card, Conductor, Model, Planner, Sampling, Worker, Work
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import (
     Described,
-    FunctionModel,
     WorkerEntry,
     WorkerFunction,
     is_worker_function,
@@ -30,6 +29,7 @@ from rl_conductor.integration import (
 from .models.agents import AgentModel, ChatEngineModel, WorkflowModel, agent_name
 from .models.llm_model import LLMModel
 from .models.nested_conductor import ConductorHost, NestedConductorModel
+from .models.results import LlamaIndexFunction
 from .models.retrieval import QueryEngineModel, RetrieverModel
 
 SingleWorker = str | LLM | BaseQueryEngine | BaseRetriever | BaseChatEngine | Workflow | BaseTool | Model | Worker
@@ -126,7 +126,7 @@ def create_model(worker: WorkerLike, *, name: str) -> Model:
     if isinstance(worker, Model):
         return worker
     if callable(worker) and is_worker_function(worker):
-        return FunctionModel(worker)
+        return LlamaIndexFunction(worker)
     raise ConfigError(
         f"{name!r} is a {type(worker).__name__}, which is not a worker; write 'provider:model', a LlamaIndex LLM or "
         "agent, an index's as_query_engine() or as_retriever(), a function, or a Worker"

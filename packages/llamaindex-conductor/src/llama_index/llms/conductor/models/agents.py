@@ -11,7 +11,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from llama_index.core.agent.workflow import AgentOutput, AgentWorkflow, ToolCallResult
+from llama_index.core.agent.workflow import AgentWorkflow, ToolCallResult
 from llama_index.core.agent.workflow.base_agent import (
     DEFAULT_AGENT_DESCRIPTION,
     DEFAULT_AGENT_NAME,
@@ -22,7 +22,6 @@ from llama_index.core.chat_engine.types import BaseChatEngine
 from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.workflow import InputRequiredEvent, StartEvent, Workflow
-from pydantic_core import to_json
 from typing_extensions import override
 
 from llama_index.llms.conductor.messages import chat_message
@@ -31,6 +30,7 @@ from rl_conductor.errors import ConfigError, PausedError
 from rl_conductor.integration import call_async_or_sync, prompt_in
 
 from .errors import translate_errors
+from .results import text_of_result
 from .task_model import TaskModel, TaskResult
 
 
@@ -82,7 +82,7 @@ class WorkflowModel(TaskModel):
                 if not handler.is_done():
                     await handler.cancel_run()
             nodes += getattr(result, "source_nodes", ())
-            return TaskResult(_text(result), tuple(nodes))
+            return TaskResult("" if result is None else text_of_result(result) or "", tuple(nodes))
 
 
 class AgentModel(WorkflowModel):
@@ -172,15 +172,3 @@ def _with_memory(engine: BaseChatEngine, history: list[ChatMessage]) -> BaseChat
         limit = getattr(fields["_memory"], "token_limit", None)
         fields["_memory"] = ChatMemoryBuffer.from_defaults(chat_history=list(history), token_limit=limit)
     return engine
-
-
-def _text(result: object) -> str:
-    if isinstance(result, AgentOutput):
-        if result.structured_response is None:
-            return str(result)
-        result = result.structured_response
-    if result is None or isinstance(result, str):
-        return result or ""
-    if type(result).__str__ is not object.__str__ and hasattr(result, "source_nodes"):  # a response of a query engine
-        return str(result)
-    return to_json(result, fallback=str).decode()

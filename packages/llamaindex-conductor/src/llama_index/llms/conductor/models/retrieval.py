@@ -14,7 +14,7 @@ from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import RESPONSE_TYPE, AsyncStreamingResponse, StreamingResponse
 from llama_index.core.query_engine import CustomQueryEngine
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import QueryBundle
 from typing_extensions import override
 
 from rl_conductor import Price, Request
@@ -23,12 +23,10 @@ from rl_conductor.types import FREE
 
 from .async_support import inherits_method, uses_async
 from .errors import translate_errors
+from .results import passages
 from .task_model import TaskModel, TaskResult
 
 T = TypeVar("T")
-
-EMPTY_RESULT = "(nothing was found)"
-"""Reply of a retriever that finds no passage; an empty reply would count as a failure."""
 
 
 class RetrievalModel(TaskModel):
@@ -76,7 +74,7 @@ class RetrieverModel(RetrievalModel):
         sync = inherits_method(retriever, "_aretrieve", BaseRetriever)
         with translate_errors(self.name, retriever):
             nodes = await self._call(partial(retriever.aretrieve, query), partial(retriever.retrieve, query), sync=sync)
-        return TaskResult("\n\n".join(map(_passage, nodes)) or EMPTY_RESULT, tuple(nodes))
+        return TaskResult(passages(nodes), tuple(nodes))
 
 
 async def _task_result(response: RESPONSE_TYPE) -> TaskResult:
@@ -89,7 +87,3 @@ async def _task_result(response: RESPONSE_TYPE) -> TaskResult:
     metadata = {key: value for key, value in (response.metadata or {}).items() if key not in node_ids}
     # Without an answer, `str()` is "None"; an empty reply is a failure, so that another worker takes the step.
     return TaskResult(str(response) if response.response else "", nodes, metadata)
-
-
-def _passage(node: NodeWithScore) -> str:
-    return node.node.get_content(metadata_mode=MetadataMode.LLM)
