@@ -300,6 +300,12 @@ def test_runs_sit_no_deeper_in_one_another_than_any_of_them_allows(allowed: int,
     assert (refused.value.limit, refused.value.remaining) == ("depth", allowed)
 
 
+def test_the_error_says_which_conductor_allows_no_deeper_nesting() -> None:
+    inner = inside(inside(inside(Budget(Limits(depth=4)), Limits(depth=2))))
+    with pytest.raises(LimitError, match=r"3 deep, but limits\.depth of the conductor on level 2 is 2; raise it"):
+        inner.check_depth()
+
+
 def test_budgets_around_runs_are_no_level_of_nesting() -> None:
     around = Budget(Limits(depth=1), surrounds_runs=True)
     around = Budget(Limits(depth=1), parent=around, surrounds_runs=True)

@@ -10,7 +10,7 @@ import pytest
 from core.runs import SOON, Gated, forever, plan, rows, workflow
 from rl_conductor.calls.context import RunContext
 from rl_conductor.conductor import Conductor
-from rl_conductor.errors import ContextLengthError, ModelError
+from rl_conductor.errors import ConfigError, ContextLengthError, ModelError
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.plan_text.forms import Form, render
@@ -101,6 +101,12 @@ async def test_a_model_on_a_server_is_asked_in_the_wording_of_its_training() -> 
     assert planner.plan_form == "lists"
     assert trained.requests[0].messages == small.requests[0].messages
     assert Planner(model=small, wording="brief").prompt_wording == "brief"
+
+
+@pytest.mark.parametrize("planner", [None, len, {"model": "openai:gpt-6-sol"}])
+def test_a_planner_that_is_not_a_model_is_refused_with_what_to_write(planner: Any) -> None:
+    with pytest.raises(ConfigError, match=r"the planner: .* is not a model; pass a Planner, a model or"):
+        Conductor(planner, {"a": ScriptedModel("x")})
 
 
 def test_a_space_too_large_for_a_grammar_is_planned_without_one() -> None:

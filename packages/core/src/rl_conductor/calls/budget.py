@@ -186,8 +186,9 @@ class Budget:
         while budget is not None:
             levels = self.depth - budget.depth + 1
             if levels > budget.limits.depth and not budget.surrounds_runs:
+                whose = "" if budget.depth == 1 else f" of the conductor on level {budget.depth}"
                 raise LimitError(
-                    f"conductors call one another {levels} deep, but limits.depth is {budget.limits.depth}; "
+                    f"conductors call one another {levels} deep, but limits.depth{whose} is {budget.limits.depth}; "
                     "raise it, or take a conductor out of a pool",
                     limit="depth",
                     needed=levels,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Self, cast
+from typing import Self
 
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor.errors import ConfigError
@@ -21,7 +21,7 @@ from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PlannerEntry
-from rl_conductor.pool.worker import Worker
+from rl_conductor.pool.worker import Worker, why_not_a_model
 from rl_conductor.prompting.planner_prompt import PromptSettings, planner_messages
 from rl_conductor.trace.events import PlanRejected, PlanStarted
 from rl_conductor.trace.setup import PlannerSetup
@@ -35,6 +35,9 @@ log = logging.getLogger("rl_conductor")
 
 RESAMPLING_TEMPERATURE = 0.7
 """Temperature of every sample after the first of a greedy planner, which would repeat the same plan otherwise."""
+
+PLANNERS = "a Planner, a model or 'provider:model'"
+"""What a planner may be, for error messages."""
 
 RECORDED_SETTINGS = ("card", "form", "roster", "wording", "examples", "instructions", "samples", "repair", "sampling")
 """The fields of a `Planner` that traces store as they are, because a replay needs them."""
@@ -82,10 +85,16 @@ class Planner:
 
     @classmethod
     def of(cls, planner: Self | Model | str) -> Self:
-        """Returns `planner`, or a planner with the default settings for a model or its `provider:model` name."""
+        """Returns `planner`, or a planner with the default settings for a model or its `provider:model` name.
+
+        Raises:
+            ConfigError: it is something else, or there is no such model.
+        """
         if isinstance(planner, cls):
             return planner
-        source = model(planner) if isinstance(planner, str) else cast("Model", planner)
+        source = model(planner) if isinstance(planner, str) else planner
+        if not isinstance(source, Model):
+            raise ConfigError(f"the planner: {why_not_a_model(source, accepted=PLANNERS)}")
         return cls(model=source, sampling=_default_sampling(source))
 
     @classmethod

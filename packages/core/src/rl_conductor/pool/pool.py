@@ -40,7 +40,8 @@ class WorkerPool(Mapping[str, Worker]):
         self._workers: dict[str, Worker] = {}
         for worker in workers:
             if not isinstance(worker, Worker):
-                raise ConfigError(f"{worker!r} is not a Worker and has no name; write {{'name': {worker!r}}}")
+                kind = type(worker).__name__
+                raise ConfigError(f"a list of workers contains a {kind}, which has no name; write {{'name': ...}}")
             if _printable(worker.name) in self._workers:
                 raise ConfigError(f"two workers are named {worker.name!r}; worker names must be unique")
             self._workers[worker.name] = worker

@@ -93,7 +93,7 @@ class Worker:
             raise ConfigError(f"worker {name!r}: concurrency={concurrency} allows no call; write 1 or more")
         worker_model = _to_model(model_or_name)
         if not isinstance(worker_model, Model):
-            raise ConfigError(f"worker {name!r}: {_not_a_model(worker_model)}")
+            raise ConfigError(f"worker {name!r}: {why_not_a_model(worker_model)}")
         worker = cls(
             name=name,
             model=worker_model,
@@ -174,8 +174,8 @@ def _to_model(model_or_name: object) -> object:
     return FunctionModel(model_or_name) if is_worker_function(model_or_name) else model_or_name
 
 
-def _not_a_model(thing: object) -> str:
-    """Explains why a value is not a model."""
+def why_not_a_model(thing: object, *, accepted: str = "a model, 'provider:model' or a function") -> str:
+    """Explains why a value is not a model, and what is accepted in its place."""
     members = ("name", "capabilities", "price", "complete", "stream", "aclose")
     missing = [member for member in members if not hasattr(thing, member)]
     if "complete" not in missing:
@@ -184,7 +184,7 @@ def _not_a_model(thing: object) -> str:
     for root, package in FRAMEWORKS.items():
         if root in roots:  # its repr would show the whole client
             return f"{type(thing).__name__} belongs to another framework; {package} takes it as a worker"
-    return f"{thing!r} is not a model; pass a model, 'provider:model' or a function"
+    return f"{thing!r} is not a model; pass {accepted}"
 
 
 def _complete_card(name: str, model: Model, card: Card, description: str | None) -> Card:
