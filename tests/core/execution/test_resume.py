@@ -178,6 +178,21 @@ async def test_a_second_round_goes_on_as_a_second_round() -> None:
     assert accepted.text == "draft()"
 
 
+async def test_rounds_that_are_done_are_kept_even_if_limits_allow_fewer() -> None:
+    made = Conductor(ScriptedModel([plan((0, "draft", [])), plan((1, "tell", []))]), pool_of(a=told, b=told))
+    whole = await made.run("q", limits=Limits(rounds=2))
+    resumed = conductor()
+    trace = await resumed.run("q", resume=whole.rounds, limits=Limits(rounds=1))
+    assert (trace.text, trace.answer, trace.usage) == (whole.text, whole.answer, whole.usage)
+    assert asked(resumed) == []
+
+
+async def test_a_trace_in_place_of_its_rounds_is_refused_with_what_to_write() -> None:
+    trace: Any = await conductor().run("q", workflow=DIAMOND)
+    with pytest.raises(ConfigError, match=r"write resume=trace\.rounds"):
+        await conductor().run("q", resume=trace)
+
+
 async def test_what_was_spent_before_counts_towards_the_budget() -> None:
     dear = {"a": ScriptedModel(told, price=PAID), "b": ScriptedModel(told, price=PAID)}
     whole = await Conductor(ScriptedModel([]), pool_of(**dear), access="positional").run("q", workflow=DIAMOND)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.allowed_plans import AllowedPlans
-from rl_conductor.trace.trace import Call, Round, StepResult
+from rl_conductor.trace.trace import Call, Round, StepResult, Trace
 from rl_conductor.workflow.workflow import PlanSpace, Workflow
 
 
@@ -103,8 +103,10 @@ def split_resumed(workflow: Workflow | None, resume: Sequence[Round]) -> tuple[S
     """Returns the finished rounds of the run to resume, and the last one, which was interrupted.
 
     Raises:
-        ConfigError: a caller's `workflow` is not the plan of the first of them.
+        ConfigError: `resume` is a trace, or a caller's `workflow` is not the plan of the first of its rounds.
     """
+    if isinstance(resume, Trace):
+        raise ConfigError("resume is a Trace; write resume=trace.rounds")
     if workflow is not None and resume and resume[0].plan.is_complete and resume[0].plan.workflow != workflow:
         raise ConfigError(
             "workflow=... is not the plan of the first round of the run to resume: leave out workflow to go on with "

@@ -159,7 +159,7 @@ class Run:
             if self.context.guardrails:
                 await self.check_input()
             dropped = self._drop_denied_rounds()
-            while self.number < self.limits.rounds:
+            while self.number < self.limits.rounds or self._has_resumed_plan:
                 record = await self._run_round(decide_start(self, workflow, self.interrupted, dropped))
                 dropped = ()
                 if not self.may_continue(record):
@@ -176,6 +176,11 @@ class Run:
             trace = self.finish(interruption)
             self.context.budget.close()
         return raise_if_unanswered(trace, ends_run=ends_run)
+
+    @property
+    def _has_resumed_plan(self) -> bool:
+        """Whether a planned round is resumed, which limits on new plans don't drop, because it has been paid for."""
+        return self.interrupted is not None and self.interrupted.plan.is_complete
 
     def _drop_denied_rounds(self) -> Sequence[str]:
         """Drops previous rounds that the policy does not allow, and returns why; the last of the others is resumed."""
