@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from core.runs import SOON, Gated, Paced, forever
 from rl_conductor.errors import ScriptError
+from rl_conductor_server.transport.http_protocol import LimitingProtocol
 from server.conftest import At, Serve, until
 from server.raw_connections import MORE_THAN_SOCKETS_HOLD, connection
 
@@ -240,6 +241,29 @@ async def test_a_request_that_was_answered_early_gets_no_second_response(serve: 
                 writer.write(b"x" * 1_000)
                 await writer.drain()
             assert b"HTTP/1.1" not in await asyncio.wait_for(reader.read(), SOON)
+
+
+@pytest.mark.parametrize("sent", [b"no request\r\n\r\n" * 3, b"GET / HTTP/1.1\r\nx: " + b"x" * 5_000])
+async def test_what_is_no_request_does_not_break_the_response_before_it(serve: Serve, sent: bytes) -> None:
+    sending = asyncio.Event()
+
+    async def wait(text: str) -> None:
+        if text == "one ":
+            await asyncio.wait_for(sending.wait(), SOON)
+
+    at = await serve({"a": Paced("one two", wait)}, intake=QUICK | {"client_seconds": 5.0})
+    async with connection(at) as (reader, writer), asyncio.timeout(SOON):
+        writer.write(raw_request(BODY | {"stream": True}))
+        reply = await reader.readuntil(b"one ")
+        writer.write(sent)
+        (protocol,) = at.server.server_state.connections
+        assert isinstance(protocol, LimitingProtocol)
+        await until(lambda: not protocol.cycle.keep_alive)
+        sending.set()
+        reply += await reader.read()
+    assert reply.count(b"HTTP/1.1") == 1
+    assert b"two" in reply
+    assert reply.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
 
 
 async def test_a_body_in_chunks_of_one_byte_is_accepted(serve: Serve) -> None:

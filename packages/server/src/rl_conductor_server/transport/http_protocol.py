@@ -41,6 +41,8 @@ class LimitingProtocol(HttpToolsProtocol):
     """What has begun of a request and is incomplete."""
     _received_bytes = 0
     _body_bytes = 0
+    _is_invalid = False
+    """Whether the rest is ignored, and the connection closed as soon as the earlier requests have their responses."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -49,14 +51,13 @@ class LimitingProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parses data, and rejects a request with too much that is not body: headers, trailers, chunk extensions."""
+        if self._is_invalid:
+            return
         self._received_bytes += len(data)
         super().data_received(data)
         surplus = self._received_bytes - MAX_CHUNKED_SIZE * self._body_bytes
         if self._part is not None and surplus > self.header_bytes:
-            if self._part == "body" and self.cycle.response_started:
-                self.transport.close()
-            else:
-                self.send_400_response(self._size_fault)
+            self.send_400_response(self._size_fault)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -91,7 +92,15 @@ class LimitingProtocol(HttpToolsProtocol):
         """Logs nothing: uvicorn would advise to install a library for WebSockets, which the server does not have."""
 
     def send_400_response(self, msg: str) -> None:
-        if not self.transport.is_closing():  # otherwise the request was rejected already
+        """Rejects a request. While a response is in progress, its client would take the rejection for a part of it."""
+        if self.transport.is_closing():  # the request was rejected already
+            return
+        if self._part == "body" and (self.pipeline or self.cycle.response_started):
+            self.transport.close()
+        elif self._part != "body" and self._is_responding:  # to an earlier request
+            self._is_invalid = True
+            self.cycle.keep_alive = False
+        else:
             super().send_400_response(msg)
 
     def _find_fault(self) -> str | None:
