@@ -111,6 +111,21 @@ async def test_requests_of_one_key_leave_connections_for_those_of_another(serve:
     assert (await post(at, RED, conductor=elsewhere)).status_code == 200
 
 
+async def test_two_keys_together_leave_connections_for_those_of_a_third(serve: Serve) -> None:
+    a = Gated("late", forever)
+    green = {"green": {"sha256": hash_key("key-of-green")}}
+    at = await serve({"a": a, "b": "at once"}, keys=KEYS | green, intake={"connections": 24})  # 18 of requests
+    red = [asyncio.create_task(post(at, RED)) for _ in range(14)]
+    await until(lambda: sum(task.done() for task in red) == 2)
+    blue = [asyncio.create_task(post(at, BLUE)) for _ in range(6)]
+    await until(lambda: sum(task.done() for task in blue) == 2)
+    assert {task.result().status_code for task in (*red, *blue) if task.done()} == {429}
+    third = {"authorization": "Bearer key-of-green"}
+    assert (await post(at, third, conductor={"policy": {"deny": ["a"]}})).status_code == 200
+    for task in (*red, *blue):
+        task.cancel()
+
+
 async def test_forms_that_are_sent_without_a_key_and_never_end_keep_nobody_from_signing_in(serve: Serve) -> None:
     at = await serve(**GUARDED, intake={"connections": 40})
     head = f"POST /sign-in HTTP/1.1\r\nhost: {at.url.removeprefix('http://')}\r\norigin: {at.url}\r\n"

@@ -62,7 +62,8 @@ class ConnectionLimit:
 class RequestLimit:
     """Rejects requests beyond a part of the maximum of connections; only probes may use the rest of it.
 
-    If there are several API keys, each may have `KEY_SHARE` of that part in progress, see `count_for_key`.
+    If there are several API keys, each may have `KEY_SHARE` of what the others leave of that part in progress, so that
+    no number of keys takes all of it; see `count_for_key`.
     """
 
     def __init__(self, app: ASGIApp, max_connections: int) -> None:
@@ -90,7 +91,8 @@ class RequestLimit:
     def _count_for_key(self, counted: ExitStack, key: str, *, is_shared: bool) -> None:
         """Counts a request for its key until `counted` is closed. Raises `ApiError` if the key has too many."""
         running = self._by_key[key]
-        if is_shared and running >= limit_of_key(REQUEST_SHARE * self._max_connections, is_shared=True):
+        left_by_others = REQUEST_SHARE * self._max_connections - (self._by_key.total() - running)
+        if is_shared and running >= max(1, limit_of_key(left_by_others, is_shared=True)):
             message = f"{running} requests of this key are in progress; try again later"
             raise ApiError(message, status=429, code="busy", retry_after=DEFAULT_RETRY_AFTER)
         self._by_key[key] += 1
@@ -108,7 +110,7 @@ def count_for_key(http: HTTPConnection, key: str, *, is_shared: bool) -> None:
     Args:
         http: the request.
         key: the name of its key.
-        is_shared: limits the key to `KEY_SHARE`, because there are others.
+        is_shared: limits the key to `KEY_SHARE` of what others leave, because there are some.
 
     Raises:
         ApiError: too many requests of the key are in progress.
