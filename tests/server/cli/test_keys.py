@@ -22,7 +22,7 @@ def test_keys_are_created_rotated_revoked_and_listed_without_their_secrets(cli: 
     assert made["key"] not in listed
     assert new not in listed
     ann, newest, oldest = json.loads(listed)
-    assert (ann["name"], ann["for"], ann["state"]) == ("ann", "administration", "revoked")
+    assert (ann["name"], ann["for"], ann["state"], ann["limits"]) == ("ann", "administration", "revoked", {})
     assert newest["limits"] == oldest["limits"] == {"usd": "2.5", "per": "month", "models": ["m"]}
     assert newest["expires"] is None
     assert oldest["expires"] is not None
@@ -38,6 +38,7 @@ def test_keys_are_created_rotated_revoked_and_listed_without_their_secrets(cli: 
         (["create", "twice"], "existed and was revoked"),
         (["create", "rich", "--usd", "1e300"], "--usd: write a number less than or equal to 1000000000"),
         (["create", "fast", "--requests-per-minute", "9" * 30], "--requests-per-minute: write a number"),
+        (["create", "eve", "--admin", "--usd", "5"], "--admin: an administrator's key sends no requests; leave out"),
         (["rotate", "nobody"], "no valid key 'nobody'"),
         (["rotate", "valid", "--grace-seconds", "1e300"], "0 to 7,776,000 s, not 1e+300"),
         (["revoke", "nobody"], "no valid key 'nobody'"),

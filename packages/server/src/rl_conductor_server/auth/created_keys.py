@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import not_
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.key_secrets import generate_key
@@ -34,13 +34,24 @@ class KeyTerms(KeyLimits):
     admin: bool = False
     """An administrator's key, for `/admin` and the pages, and not for requests."""
 
+    @field_validator("admin")
+    @classmethod
+    def _has_no_limits(cls, admin: bool, info: ValidationInfo) -> bool:
+        limits = [name for name, field in KeyLimits.model_fields.items() if info.data.get(name) != field.default]
+        if admin and limits:
+            raise ValueError(f"an administrator's key sends no requests; leave out {', '.join(limits)}")
+        return admin
+
 
 async def create_key(store: Store, name: str, terms: KeyTerms) -> str:
     """Stores a new key and returns its secret. Raises `ConfigError` if the name was used before."""
     secret, sha256 = generate_key()
     now = store.now()
     expires = None if terms.expires_in_days is None else now + terms.expires_in_days * DAY
-    entry = terms.model_dump_json(exclude={"expires_in_days", "admin"}, exclude_none=True)
+    has_budget = terms.usd is not None or terms.tokens is not None
+    entry = terms.model_dump_json(
+        exclude={"expires_in_days", "admin"} | (set() if has_budget else {"per"}), exclude_none=True
+    )
     key = StoredKey(sha256=sha256, name=name, admin=terms.admin, entry=entry, created=now, expires=expires)
     if not await store.keys.add(key):
         raise ConfigError(f"a key {name!r} exists, or existed and was revoked; choose another name, or rotate it")
