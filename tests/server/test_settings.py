@@ -178,7 +178,7 @@ def test_without_a_key_only_loopback_addresses_are_accepted(host: str, is_one: b
     if is_one:
         listening_socket(Settings(host=host, port=0)).close()
     else:
-        with pytest.raises(ConfigError, match="there is no API key"):
+        with pytest.raises(ConfigError, match=r"sqlite:///rl-conductor\.db has no API key, .* --config or --store"):
             listening_socket(Settings(host=host, port=0))
 
 

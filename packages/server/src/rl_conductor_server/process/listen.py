@@ -14,6 +14,7 @@ from rl_conductor_server.app import service_app
 from rl_conductor_server.process.tuning import max_connections
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import Settings
+from rl_conductor_server.store.database import redact_url
 from rl_conductor_server.transport.connection_limit import ConnectionLimit
 from rl_conductor_server.transport.http_protocol import LimitingProtocol
 
@@ -34,8 +35,9 @@ def listening_socket(settings: Settings, *, has_stored_keys: bool = False) -> so
     """
     if not settings.keys and not has_stored_keys and not is_loopback(settings.host):
         raise ConfigError(
-            f"there is no API key, so anyone who can reach {settings.host} could spend your money: create one with "
-            "'rl-conductor keys create NAME', or listen on 127.0.0.1"
+            f"the store {redact_url(settings.store.url)} has no API key, so anyone who can reach {settings.host} could "
+            "spend your money: create one with 'rl-conductor keys create NAME' and the --config or --store of the "
+            "server, if it has one, or listen on 127.0.0.1"
         )
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
