@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Literal
@@ -186,3 +188,16 @@ def test_words_that_only_resemble_a_key_are_logged(text: str) -> None:
 
 def _stream_of(handler: logging.Handler) -> object:
     return getattr(handler, "stream", None)
+
+
+def test_a_library_that_rejects_a_header_does_not_quote_it() -> None:
+    program = """
+from rl_conductor.telemetry import called_by
+from rl_conductor_server.logs import configure_logging
+from rl_conductor_server.settings import LogEntry
+configure_logging(LogEntry())
+with called_by({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "anything at all"}):
+    pass
+"""
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ended.stderr == ""

@@ -57,6 +57,7 @@ def configure_logging(entry: LogEntry) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(entry))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)  # its warnings quote headers of any client
     logging.getLogger("rl_conductor").setLevel(logging.INFO)
     logging.getLogger("rl_conductor_server").setLevel(logging.INFO)
     access_log.disabled = not entry.access
