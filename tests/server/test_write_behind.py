@@ -338,6 +338,7 @@ async def test_writes_are_kept_while_the_database_is_unavailable(
     await store.write_queue.flush()
     assert await store.get_run("write-1")
     assert "lost" not in caplog.text
+    assert "the store is unavailable (gone); retrying" in caplog.text
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rl_conductor.models.redaction import REDACTED
 from rl_conductor_server.access_errors import KEY_LIKE
 from rl_conductor_server.settings import LogEntry
 from rl_conductor_server.store import StoreUnavailableError
+from rl_conductor_server.store.database import reason_of
 
 log = logging.getLogger("rl_conductor_server")
 access_log = logging.getLogger("rl_conductor_server.access")
@@ -117,6 +118,6 @@ def log_failures(work: str) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, StoreUnavailableError) as error:
-        log.warning("the store is unavailable: %s", type(error).__name__)
+        log.warning("the store is unavailable: %s", reason_of(error))
     except Exception:
         log.exception("%s failed", work)

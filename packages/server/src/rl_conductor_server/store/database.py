@@ -77,11 +77,15 @@ async def open_database(url: str) -> AsyncEngine:
         ) from error
     except (SQLAlchemyError, OSError) as error:
         await engine.dispose()
-        reason = str(getattr(error, "orig", None) or error).partition("\n")[0]
         is_server = address.drivername != DRIVERS["sqlite"]
         kind = StoreUnreachableError if is_server and isinstance(error, OperationalError | OSError) else ConfigError
-        raise kind(f"can't open the store at {redact_url(url)}: {reason}") from error
+        raise kind(f"can't open the store at {redact_url(url)}: {reason_of(error)}") from error
     return engine
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the first line of what a database said, such as that the disk is full; the others may quote rows."""
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
 def open_writer(url: str) -> Engine:

@@ -23,6 +23,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError
+from rl_conductor_server.store.database import reason_of
 from rl_conductor_server.store.runs.run_writer import RunWrite, RunWriter
 
 log = logging.getLogger("rl_conductor_server.store")
@@ -213,7 +214,7 @@ class WriteBehindQueue:
             try:
                 results = await self._commit(self._batch)
             except (OperationalError, InterfaceError) as error:
-                log.warning("the store is unavailable (%s); retrying in %g s", type(error.orig).__name__, delay)
+                log.warning("the store is unavailable (%s); retrying in %g s", reason_of(error), delay)
                 await asyncio.sleep(0 if self._closing else delay)
             except Exception as error:  # whichever write it was, the others must not be lost with it
                 log.warning("a transaction of %d writes failed: %s", len(self._batch), type(error).__name__)
