@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table, column, table
 from sqlalchemy import text as sql
+from sqlalchemy.types import TypeEngine
 
 from rl_conductor_server.store.column_types import Count, Dollars, String, Text
 
@@ -16,6 +19,13 @@ PLAN_POSITION = -1
 """The `position` of a round's plan in `steps`."""
 DAY = 86_400
 """Seconds."""
+
+
+def _usage_columns(*, calls: type[TypeEngine[int]]) -> list[Column[Any]]:
+    """Creates the columns `USAGE_COLUMNS`; `calls` is the type of both numbers of calls."""
+    kinds: tuple[type[TypeEngine[Any]], ...] = (Dollars, Count, Count, calls, calls)
+    return [Column(name, kind, nullable=False) for name, kind in zip(USAGE_COLUMNS, kinds, strict=True)]
+
 
 metadata = MetaData()
 IS_RUNNING = sql("status = 'running'")
@@ -37,11 +47,7 @@ runs = Table(
     Column("heartbeat", Float, nullable=False),
     Column("created", Float, nullable=False),
     Column("seconds", Float),
-    Column("cost", Dollars, nullable=False),
-    Column("input_tokens", Count, nullable=False),
-    Column("output_tokens", Count, nullable=False),
-    Column("calls", Integer, nullable=False),
-    Column("unpriced_calls", Integer, nullable=False),
+    *_usage_columns(calls=Integer),
     Column("labels", Text, nullable=False),
     Column("error", Text),
     Column("error_code", String(64)),
@@ -137,11 +143,7 @@ worker_usage = Table(
     metadata,
     Column("run", String(32), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
     Column("worker", String(255), primary_key=True),
-    Column("cost", Dollars, nullable=False),
-    Column("input_tokens", Count, nullable=False),
-    Column("output_tokens", Count, nullable=False),
-    Column("calls", Integer, nullable=False),
-    Column("unpriced_calls", Integer, nullable=False),
+    *_usage_columns(calls=Integer),
     Column("created", Float, nullable=False),
     Index("worker_usage_by_worker", "worker", "created"),
     Index("worker_usage_by_time", "created", "worker", *USAGE_COLUMNS),
@@ -165,11 +167,7 @@ deleted_usage = Table(
     Column("key", String(64), primary_key=True),
     Column("owner", String(32), primary_key=True),
     Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("cost", Dollars, nullable=False),
-    Column("input_tokens", Count, nullable=False),
-    Column("output_tokens", Count, nullable=False),
-    Column("calls", Count, nullable=False),
-    Column("unpriced_calls", Count, nullable=False),
+    *_usage_columns(calls=Count),
     Column("charged_usd", Dollars, nullable=False, server_default="0"),
     Column("charged_tokens", Count, nullable=False, server_default="0"),
 )
@@ -190,11 +188,7 @@ daily_usage = Table(
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("group_by", String(16), primary_key=True),
     Column("name", String(255), primary_key=True),
-    Column("cost", Dollars, nullable=False),
-    Column("input_tokens", Count, nullable=False),
-    Column("output_tokens", Count, nullable=False),
-    Column("calls", Count, nullable=False),
-    Column("unpriced_calls", Count, nullable=False),
+    *_usage_columns(calls=Count),
 )
 """Usage of the stored runs of a day by worker, model or key; valid while the day is in `summed_days` without a mark."""
 
@@ -220,7 +214,6 @@ feedback = Table(
 )
 """Ratings of runs: one row per author and criterion (`key`)."""
 
-
 budget_leases = Table(
     "budget_leases",
     metadata,
@@ -234,7 +227,6 @@ budget_leases = Table(
     Column("heartbeat", Float, nullable=False),
 )
 """The share of a key's budget for the period from `start` that each process may spend, and what it has charged."""
-
 
 responses = Table(
     "responses",
