@@ -68,6 +68,13 @@ async def test_unknown_paths_have_errors_in_the_format_of_the_clients_api(serve:
     assert reply.headers["allow"] == "GET"
 
 
+async def test_a_path_with_one_slash_too_many_is_unknown_and_not_redirected(serve: Serve) -> None:
+    at = await serve()
+    reply = await at.http.post("/v1/chat/completions/", json={})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "unknown_url")
+    assert "location" not in reply.headers  # it would send the request again, unencrypted behind a proxy
+
+
 async def test_the_websocket_mode_of_the_responses_api_is_refused_in_words(
     serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:

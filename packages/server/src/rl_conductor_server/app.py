@@ -124,6 +124,7 @@ def _build(open_service: OpenService, web: WebEntry, *, max_connections: int | N
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        redirect_slashes=False,  # behind a proxy that terminates TLS, the new address would be a plain one
     )
     app.add_middleware(RequestGuard, origins=web.origins)
     if max_connections is not None:
