@@ -99,3 +99,4 @@ async def test_probes_are_answered(serve: Serve) -> None:
     paths = {SERVER[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     for path in paths:
         assert (await at.http.get(path)).status_code == 200
+        assert (await at.http.head(path)).status_code == 200  # as load balancers and monitors ask

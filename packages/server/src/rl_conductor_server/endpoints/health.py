@@ -15,12 +15,14 @@ READY_TIMEOUT = 3.0
 """Seconds that the store may take; less than the probe's timeout in `deploy/kubernetes`."""
 
 
+@router.head("/healthz", include_in_schema=False)  # some load balancers probe without reading an answer
 @router.get("/healthz")
 async def healthz() -> dict[str, str]:
     """Reports that the process responds."""
     return {"status": "ok"}
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 async def readyz(service: ServiceDependency) -> dict[str, str]:
     """Reports that the server accepts requests: the store responds and takes writes, and no shutdown is in progress."""
