@@ -15,6 +15,7 @@ from rl_conductor.errors import ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import ImagePart, JsonFormat, Message, Price, ToolCall
 from rl_conductor_server.api import frames
+from server.chat_requests import post
 from server.conftest import TWO_STEPS, Serve, hang_up, until
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
@@ -434,6 +435,17 @@ async def test_ignored_parameters_are_listed_in_the_response(serve: Serve) -> No
         frequency_penalty=0,
     )
     assert raw.headers["x-conductor-ignored"] == "prompt_cache_key, prompt_cache_options"
+
+
+@pytest.mark.parametrize(("newer", "ignored", "effective"), [(60, "max_tokens", 60), (50, None, 50), (None, None, 50)])
+async def test_of_two_limits_of_the_answer_the_older_parameter_is_ignored_by_name(
+    serve: Serve, newer: int | None, ignored: str | None, effective: int
+) -> None:
+    a = ScriptedModel("short")
+    at = await serve({"a": a})
+    reply = await post(at, max_tokens=50, max_completion_tokens=newer)
+    assert reply.headers.get("x-conductor-ignored") == ignored
+    assert a.requests[0].sampling.max_tokens == effective
 
 
 async def test_options_of_a_stream_without_effect_are_ignored(serve: Serve) -> None:

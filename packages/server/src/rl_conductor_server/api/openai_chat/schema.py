@@ -281,8 +281,12 @@ class ChatBody(OpenAIBody):
         )
 
     def _ignored(self) -> tuple[str, ...]:
-        effort = ["reasoning_effort"] if self.reasoning_effort in NEAREST_EFFORTS else []
-        return (*self.ignored_hints, *effort)
+        ignored = self.ignored_hints
+        if self.reasoning_effort in NEAREST_EFFORTS:
+            ignored.append("reasoning_effort")
+        if self.max_completion_tokens is not None and self.max_tokens not in (None, self.max_completion_tokens):
+            ignored.append("max_tokens")
+        return tuple(ignored)
 
     def _request(self) -> Request:
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop or ()
