@@ -20,6 +20,8 @@ from core.runs import SOON
 from rl_conductor.errors import RateLimitError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.auth.key_secrets import hash_key
+from rl_conductor_server.batches.input_file import read_items
+from rl_conductor_server.settings import BatchEntry
 from rl_conductor_server.store import Store, StoredBatch
 from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.tables import batches
@@ -160,6 +162,22 @@ async def test_a_file_with_a_bad_line_is_rejected_as_a_whole(serve: Serve, lines
     assert (error.line, error.code) == (line, code)
     assert batch.failed_at
     assert not a.requests
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "param"),
+    [
+        ("[1]", "write one JSON object on each line", None),
+        ("{", "write one JSON object on each line", None),
+        (json.dumps(chat(1) | {"method": "GET"}), "method must be 'POST'", "method"),
+        (json.dumps(chat(1) | {"body": []}), "body must be an object", "body"),
+        (json.dumps(chat(1) | {"custom_id": 1}), "custom_id must be a string", "custom_id"),
+        (json.dumps({"custom_id": "x", "body": {}}), "url is missing", "url"),
+    ],
+)
+def test_an_error_in_a_line_names_the_field_in_the_words_of_json(line: str, message: str, param: str | None) -> None:
+    _, (error,) = read_items(line, CHAT, BatchEntry(), max_body_bytes=1_000)
+    assert (error.message, error.param) == (f"line 1 is not a request: {message}", param)
 
 
 async def test_a_line_ends_only_where_json_lines_do(serve: Serve) -> None:

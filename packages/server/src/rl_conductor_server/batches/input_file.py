@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json
 
-from rl_conductor._internal.validation import first_field_error
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.request_validation.errors import invalid_body
 from rl_conductor_server.settings import BatchEntry
 from rl_conductor_server.store import InputError, NewItem
 
@@ -65,10 +66,7 @@ def _read_item(number: int, text: str, endpoint: Endpoint, seen: set[str], max_b
     try:
         line = _Line.model_validate_json(text)
     except ValidationError as error:
-        is_json = error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid"
-        code = "invalid_request" if is_json else "invalid_json_line"
-        reason = first_field_error(error) if is_json else "write one JSON object on each line"
-        return InputError(code=code, message=f"line {number} is not a request: {reason}", line=number)
+        return _line_error(number, invalid_body(error, text.encode()))
     if line.url != endpoint:
         message = f"line {number} has the url {line.url[:MAX_QUOTED_CHARS]!r}; this batch is for {endpoint!r}"
         return InputError(code="mismatched_url", message=message, line=number, param="url")
@@ -83,3 +81,11 @@ def _read_item(number: int, text: str, endpoint: Endpoint, seen: set[str], max_b
         return InputError(code="request_too_large", message=message, line=number, param="body")
     seen.add(line.custom_id)
     return NewItem(line=number, custom_id=line.custom_id, body=body.decode())
+
+
+def _line_error(number: int, error: ApiError) -> InputError:
+    """Creates the error of a line that is no request, or no JSON object."""
+    code = "invalid_json_line" if error.code == "invalid_json" else "invalid_request"
+    reason = "write one JSON object on each line" if error.param is None else str(error)
+    message = f"line {number} is not a request: {reason}"
+    return InputError(code=code, message=message, line=number, param=error.param)
