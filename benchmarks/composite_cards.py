@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import get_args
 
 from composite_weights import MAX_STEPS, MAX_TOKENS, build_prompt, complete_part, print_results, train_method
+from permuted_workers import permute_workers
 from rich.console import Console
 
 from rl_conductor import Conductor, Limits, Planner, Sampling, Workflow
@@ -34,7 +35,6 @@ from rl_conductor.text.features import text_features
 from rl_conductor_training.routing.selector import train_selector
 from rl_conductor_training.tasks.composite.questions import TemplateSet, composite
 from rl_conductor_training.train.config import read_config
-from rl_conductor_training.train.reward_table.permuted import permute_workers
 from rl_conductor_training.train.reward_table.table import TableQuestion, TableSettings
 from rl_conductor_training.train.reward_table.training import SUPERVISED, TableData, TableTraining
 from rl_conductor_training.workers.pool_settings import SmallPool

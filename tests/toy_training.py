@@ -18,9 +18,9 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.workflow.workflow import Step, Workflow
-from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.train import train
+from rl_conductor_training.train.trainers.callbacks import StepMetrics
 from rl_conductor_training.train.warm_start.sft_data import Demonstration
 
 QUESTION = "What is 6 * 7?"

@@ -15,7 +15,6 @@ from rl_conductor import ScriptedModel, WorkerPool
 from rl_conductor._internal.jsonl import read_lines
 from rl_conductor.scoring import Sample
 from rl_conductor_training.tasks.scorers.text import exact
-from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import PlanSettings, TrainConfig
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model
@@ -25,6 +24,7 @@ from rl_conductor_training.train.rewards.reward_fn import RewardFunction
 from rl_conductor_training.train.rollouts.rollout_fn import Rollout, RolloutFunction, RolloutRequest
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan, RolloutScorer
 from rl_conductor_training.train.train import train
+from rl_conductor_training.train.trainers.callbacks import StepMetrics
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from permuted_workers import permute_workers
 
 import random_model
 from rl_conductor import Conductor, Limits, Message, Planner, Sampling, ScriptedModel, Step, Workflow
@@ -28,7 +29,6 @@ from rl_conductor_training.train.policy.gguf_adapter import to_gguf
 from rl_conductor_training.train.policy.model_loading import load_model
 from rl_conductor_training.train.reward_table import training as table_training
 from rl_conductor_training.train.reward_table.objectives import group_loss, question_loss, raft_loss
-from rl_conductor_training.train.reward_table.permuted import permute_workers
 from rl_conductor_training.train.reward_table.policy import encode_questions
 from rl_conductor_training.train.reward_table.prompt import PlanPrompt
 from rl_conductor_training.train.reward_table.table import ScoredWorkflow, TableQuestion, TableSettings

@@ -22,7 +22,6 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
-from rl_conductor_training.train.callbacks import StepMetrics
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.progress import Status
 from rl_conductor_training.train.rollouts.masked import NothingScoredError
@@ -30,6 +29,7 @@ from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord, StepRow
 from rl_conductor_training.train.setup import TrainingSetup
 from rl_conductor_training.train.train import MASKED_WARNING, silence_libraries, train
+from rl_conductor_training.train.trainers.callbacks import StepMetrics
 from rl_conductor_training.train.warm_start.sft import run_warm_start
 
 pytestmark = pytest.mark.timeout(600)

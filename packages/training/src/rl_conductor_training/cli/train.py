@@ -30,9 +30,9 @@ from rl_conductor_training.train.pools import open_pool
 
 if TYPE_CHECKING:
     from rl_conductor_training.spending import CostEstimate
-    from rl_conductor_training.train.callbacks import StepMetrics
     from rl_conductor_training.train.progress import Status
     from rl_conductor_training.train.run_dir import RunRecord
+    from rl_conductor_training.train.trainers.callbacks import StepMetrics
 
 COLUMNS = {
     "reward": ("reward", "{:.3f}"),

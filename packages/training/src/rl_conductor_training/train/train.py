@@ -43,8 +43,13 @@ try:
     from transformers import PrinterCallback
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-    from rl_conductor_training.train.arguments import training_arguments
-    from rl_conductor_training.train.callbacks import (
+    from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
+    from rl_conductor_training.train.prompt_lengths import check_prompts
+    from rl_conductor_training.train.rewards.reward_fn import RewardFunction
+    from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
+    from rl_conductor_training.train.rollouts.rollout_fn import RolloutFunction
+    from rl_conductor_training.train.trainers.arguments import training_arguments
+    from rl_conductor_training.train.trainers.callbacks import (
         CheckpointCallback,
         MetricsCallback,
         SpendingCallback,
@@ -52,12 +57,7 @@ try:
         StopCallback,
         parse_metrics,
     )
-    from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
-    from rl_conductor_training.train.prompt_lengths import check_prompts
-    from rl_conductor_training.train.rewards.reward_fn import RewardFunction
-    from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
-    from rl_conductor_training.train.rollouts.rollout_fn import RolloutFunction
-    from rl_conductor_training.train.trainer import ConductorTrainer
+    from rl_conductor_training.train.trainers.conductor_trainer import ConductorTrainer
     from rl_conductor_training.train.validation import ValidationCallback, Validator
     from rl_conductor_training.train.warm_start.sft import run_warm_start
 except ImportError as missing:

@@ -30,7 +30,7 @@ from rl_conductor_training.train.run_dir import RunDir, ValidationScore
 from rl_conductor_training.train.setup import TrainingSetup
 
 if TYPE_CHECKING:
-    from rl_conductor_training.train.trainer import ConductorTrainer
+    from rl_conductor_training.train.trainers.conductor_trainer import ConductorTrainer
 
 log = logging.getLogger("rl_conductor_training.train")
 

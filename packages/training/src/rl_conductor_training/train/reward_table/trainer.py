@@ -10,12 +10,12 @@ import torch
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-from rl_conductor_training.train.callbacks import CheckpointCallback
-from rl_conductor_training.train.common_arguments import common_arguments
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.reward_table.objectives import question_loss
 from rl_conductor_training.train.reward_table.policy import EncodedQuestion, demonstration_logprobs, sequence_logprobs
 from rl_conductor_training.train.reward_table.table import TableSettings, TrainingItem
+from rl_conductor_training.train.trainers.callbacks import CheckpointCallback
+from rl_conductor_training.train.trainers.common_arguments import common_arguments
 
 WARMUP_STEPS = 3
 """Steps over which the learning rate rises."""

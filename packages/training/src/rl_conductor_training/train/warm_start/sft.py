@@ -26,8 +26,6 @@ from rl_conductor.scoring import Sample
 from rl_conductor.types import Value
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.train.budget import CapReachedError
-from rl_conductor_training.train.callbacks import CheckpointCallback
-from rl_conductor_training.train.common_arguments import common_arguments
 from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs
@@ -38,6 +36,8 @@ from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
 from rl_conductor_training.train.run_dir import RunDir, WarmStartState, latest_complete_checkpoint
 from rl_conductor_training.train.setup import TrainingSetup
+from rl_conductor_training.train.trainers.callbacks import CheckpointCallback
+from rl_conductor_training.train.trainers.common_arguments import common_arguments
 from rl_conductor_training.train.warm_start.second_rounds import SecondRound, collect_second_rounds
 from rl_conductor_training.train.warm_start.sft_data import Demonstration, collect_demonstrations
 

@@ -8,9 +8,9 @@ from typing import Any
 from accelerate import PartialState
 from trl import GRPOConfig
 
-from rl_conductor_training.train.common_arguments import common_arguments
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rollouts.batches import accumulation_steps
+from rl_conductor_training.train.trainers.common_arguments import common_arguments
 
 
 def training_arguments(config: TrainConfig, output: Path) -> GRPOConfig:
