@@ -119,6 +119,11 @@ async def test_copies_of_questions_are_noted_before_and_after(tmp_path: Path, ca
     record = await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
     note = "of the 15 questions, only 12 are different: each copy counts"
     assert note in record.notes
+    html = (tmp_path / "report.html").read_text()
+    assert re.search(
+        r"<h2>Notes</h2>\s*<ul>\s*<li>Of the 15 questions, only 12 are different: each copy counts\.</li>", html
+    )
+    assert html.count(record.gate.reason[1:]) == 1
     assert note in caplog.messages
 
 

@@ -41,6 +41,12 @@ def test_the_report_shows_whose_replies_were_cut_off(tmp_path: Path) -> None:
     assert "<td>reader</td><td>max_tokens was reached: raise it for this model</td><td>3 of 12 (25%)</td>" in html
 
 
+def test_the_report_says_what_points_and_lines_are(tmp_path: Path) -> None:
+    write_report(record(), STEPS, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "A point is one step. A line is the mean of the last 5 steps." in html
+
+
 def test_plots_without_data_are_left_out() -> None:
     titles = [title for title, _ in draw_plots(STEPS, ())]
     assert titles == ["Scores", "Reward"]  # the free workers cost nothing

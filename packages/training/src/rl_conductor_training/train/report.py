@@ -54,6 +54,7 @@ def write_report(record: RunRecord, steps: StepRows, path: Path) -> None:
         "train.html",
         title=f"Training run: {record.config['model']}",
         record=record,
+        window=WINDOW,
         plots=draw_plots(steps, record.validation),
         cut_off=cut_off_table(record.cut_off),
         rows=run_rows(record),
@@ -99,7 +100,7 @@ def _draw(curves: Sequence[Curve], steps: StepRows, validation: Sequence[Validat
             if values:
                 xs, ys = zip(*values, strict=True)
                 (line,) = axes.plot(xs, moving_average(ys, WINDOW), label=curve.label)
-                axes.plot(xs, ys, ".", markersize=3, alpha=0.4, color=line.get_color())
+                axes.plot(xs, ys, ".", markersize=6, alpha=0.5, color=line.get_color())
         if validation:
             axes.errorbar(
                 [row.step for row in validation],
