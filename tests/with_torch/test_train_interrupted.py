@@ -118,10 +118,10 @@ def test_the_command_says_after_ctrl_c_how_to_resume(tmp_path: Path, monkeypatch
         "[grpo]\nsteps = 3\nquestions = 1\nrollouts = 8\nmicro_batch = 8\n",
         encoding="utf-8",
     )
-    run = CliRunner().invoke(app, ["train", "train.toml", "--output", "run"])
+    run = CliRunner().invoke(app, ["train", "train.toml", "--out", "run"])
     assert run.exit_code == 130, run.output
     assert "1 of 3 steps done" in run.stdout
     assert "Stopped early: Ctrl-C. The same command resumes the run." in run.stdout
-    run = CliRunner().invoke(app, ["train", "train.toml", "--output", "run"])
+    run = CliRunner().invoke(app, ["train", "train.toml", "--out", "run"])
     assert run.exit_code == 0, run.output
     assert "3 of 3 steps done" in run.stdout

@@ -375,7 +375,7 @@ def test_the_flag_overrides_the_reporters_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "train.toml"
     workers = f'[pool.workers.one]\nmodel = "transformers:{tmp_path}"\n'
     file.write_text(f'model = "m"\n[task]\nname = "composite:train"\n{workers}[keep]\nreport_to = ["wandb"]\n')
-    run = CliRunner().invoke(app, ["train", str(file), "--output", str(tmp_path / "run"), "--report-to", "trackio"])
+    run = CliRunner().invoke(app, ["train", str(file), "--out", str(tmp_path / "run"), "--report-to", "trackio"])
     assert run.exit_code == 2
     assert "pip install trackio" in run.stderr
 
@@ -389,7 +389,7 @@ def test_the_command_shows_the_cost_the_stages_and_the_curves(tmp_path: Path) ->
         "[grpo]\nsteps = 1\nquestions = 1\nrollouts = 2\nmicro_batch = 2\n",
         encoding="utf-8",
     )
-    arguments = ["train", str(tmp_path / "train.toml"), "--output", str(tmp_path / "run"), "--seed", "3"]
+    arguments = ["train", str(tmp_path / "train.toml"), "--out", str(tmp_path / "run"), "--seed", "3"]
     run = CliRunner().invoke(app, arguments)
     assert run.exit_code == 0, run.output
     assert read_value(tmp_path / "run" / "config.json", TrainConfig).seed == 3

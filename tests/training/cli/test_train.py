@@ -72,7 +72,7 @@ def test_the_estimate_needs_no_torch_and_calls_nobody(cli: Cli, config: Path, tm
     priced = "price = { input = 1, output = 2 }\n"
     text = f'model = "m"\n[task]\nname = "composite:train"\n{workers}{priced}[grpo]\nsteps = 2\nrollouts = 4\n'
     config.write_text(text, encoding="utf-8")
-    result = cli("train", str(config), "--estimate", "--output", str(tmp_path / "run"))
+    result = cli("train", str(config), "--estimate", "--out", str(tmp_path / "run"))
     assert result.exit_code == 0, result.output
     assert "expected of the workers: about 96 calls" in result.stderr
     assert not (tmp_path / "run").exists()

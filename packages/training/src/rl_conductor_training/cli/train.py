@@ -84,9 +84,9 @@ ReportToOption = Annotated[
     ),
 ]
 
-OutputOption: TypeAlias = Annotated[
+OutOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--output", metavar="FOLDER", help="The run directory; default: runs/CONFIG.", show_default=False),
+    typer.Option("--out", metavar="FOLDER", help="The run directory; default: runs/CONFIG.", show_default=False),
 ]
 MaxStepsOption: TypeAlias = Annotated[
     int | None, typer.Option("--max-steps", min=1, metavar="N", help="Stop after step N; the same command resumes.")
@@ -96,7 +96,7 @@ MaxStepsOption: TypeAlias = Annotated[
 def train(
     *,
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The training file.")],
-    output: OutputOption = None,
+    out: OutOption = None,
     max_steps: MaxStepsOption = None,
     usd: UsdOption = None,
     tokens: TokensOption = None,
@@ -113,13 +113,13 @@ def train(
     \b
     Examples:
       rl-conductor train recipes/cpu.toml --max-steps 3
-      rl-conductor train recipes/small.toml --output runs/first --minutes 90
-      rl-conductor train recipes/small.toml --output runs/second --seed 1
+      rl-conductor train recipes/small.toml --out runs/first --minutes 90
+      rl-conductor train recipes/small.toml --out runs/second --seed 1
       rl-conductor train recipes/paper-7b.toml --estimate
       accelerate launch -m rl_conductor.cli.main train recipes/paper-7b.toml --usd 200
     """
     settings = _read_settings(config, seed, report_to)
-    folder = output or Path("runs") / config.stem
+    folder = out or Path("runs") / config.stem
     if estimate_only:
         _print_estimate(settings)
         return

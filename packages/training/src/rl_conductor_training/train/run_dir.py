@@ -195,7 +195,7 @@ class RunDir:
         elif read_value(file, QuestionHashes) != hashes:
             raise ConfigError(
                 f"{str(self.path)!r} has a run with other questions or another scoring of them: a run resumes only with"
-                " the same. Restore them, or pass another folder with --output"
+                " the same. Restore them, or pass another folder with --out"
             )
 
     def ensure_same_workers(self, pool: WorkerPool, options: Mapping[str, str]) -> None:
@@ -214,7 +214,7 @@ class RunDir:
         elif changes := current.changes_since(read_value(file, RunWorkers)):
             raise ConfigError(
                 f"{str(self.path)!r} has a run with other workers: {', '.join(changes)}. A run resumes only with the"
-                " same; restore them, or pass another folder with --output"
+                " same; restore them, or pass another folder with --out"
             )
 
     @property
@@ -309,7 +309,7 @@ def _ensure_same(path: Path, previous: TrainConfig, config: TrainConfig) -> None
     if changed:
         raise ConfigError(
             f"{str(path)!r} has a run with other settings of {', '.join(changed)}: a run resumes only with unchanged"
-            " settings. Pass another folder with --output, or remove this one"
+            " settings. Pass another folder with --out, or remove this one"
         )
 
 
