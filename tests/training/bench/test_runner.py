@@ -92,7 +92,7 @@ async def test_a_failed_judge_fails_a_row_and_a_working_one_is_paid_once(bench: 
     again = Bench(first.settings, ResultFile(folder / "again" / "rows.jsonl"))
     await again.run()
     assert toys.calls("judge") == 4 + 2  # a failure is not remembered
-    assert again.meter.paid == 0
+    assert again.meter.paid.cost == 0
 
 
 async def test_another_judge_scores_everything_again(bench: Make, folder: Path) -> None:

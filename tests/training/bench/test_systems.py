@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import ConfigError, LimitError
+from rl_conductor.models import PROVIDERS
 from rl_conductor_training.bench.runner import Bench
 from rl_conductor_training.bench.systems.base import SystemEntry
 from rl_conductor_training.bench.systems.mixture_of_agents import MixtureOfAgents
@@ -190,6 +191,20 @@ async def test_a_system_runs_on_the_pools_that_it_names(bench: Make) -> None:
     assert names == {"toys": ["adder", "speller"], "other": ["w1", "planned"]}
 
 
+async def test_a_budget_needs_the_price_of_each_model(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROVIDERS, "unpriced", "training.bench.toys:unpriced")
+    worker = bench(ALONE + '[pools.toys.workers.third]\nmodel = "unpriced:adder"\n')
+    worker.budget = Decimal(1000)
+    with pytest.raises(ConfigError, match="the price of worker 'third' is unknown"):
+        await worker.run()
+    assert toys.calls() == 0
+    planner = bench(PLANNED.replace("toy:", "unpriced:"), concurrency=1)
+    planner.budget = Decimal(1000)
+    with pytest.raises(ConfigError, match=r"usd=1000 can't be enforced: a model was called whose price is unknown"):
+        await planner.run()
+    assert planner.meter.paid.unpriced_calls == 1
+
+
 async def test_a_budget_stops_the_bench_before_the_next_sample_and_ignores_cached_calls(bench: Make) -> None:
     bench_run = bench(ALONE, concurrency=1)
     bench_run.budget = Decimal(7)
@@ -200,4 +215,4 @@ async def test_a_budget_stops_the_bench_before_the_next_sample_and_ignores_cache
     more.budget = Decimal(100_000)
     await more.run()
     assert toys.calls() == 24
-    assert more.meter.paid == 2 * (6 * 3 + 2 * 2 + 4 * 6) - 3 * 3
+    assert more.meter.paid.cost == 2 * (6 * 3 + 2 * 2 + 4 * 6) - 3 * 3

@@ -23,6 +23,13 @@ def toy(name: str, *, price: Price | None = None) -> ScriptedModel:
     return toy
 
 
+def unpriced(name: str) -> ScriptedModel:
+    """Builds the toy `unpriced:NAME`, whose price is unknown."""
+    model = toy(name)
+    model.price = None
+    return model
+
+
 def calls(name: str | None = None) -> int:
     """How often a toy was asked; without a name, all of them."""
     return sum(len(toy.requests) for key, toys in MADE.items() if name in (None, key) for toy in toys)

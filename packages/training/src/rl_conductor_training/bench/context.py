@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -36,8 +35,8 @@ class UsageMeter:
 
     usage: Usage = field(default_factory=Usage)
     """Includes cached calls."""
-    paid: Decimal = Decimal(0)
-    """US dollars of calls that were not cached; a partly cached worker call counts in full."""
+    paid: Usage = field(default_factory=Usage)
+    """Of calls that were not cached; a partly cached worker call counts in full."""
 
     def on_event(self, event: Event) -> None:
         """Adds the calls of a run when it ends, also if it was cancelled."""
@@ -59,7 +58,7 @@ class UsageMeter:
 
     def _add(self, usages: Sequence[Usage]) -> None:
         self.usage += total(usages)
-        self.paid += sum((usage.cost for usage in usages if usage.cached_calls < usage.calls), Decimal(0))
+        self.paid += total(usage for usage in usages if usage.cached_calls < usage.calls)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from rl_conductor._internal.formatting import cost, cost_in_words, counted, dollars, seconds, tokens
+from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds, tokens
 from rl_conductor._internal.io import write_text
 from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.types import Usage, total
@@ -142,7 +142,7 @@ def _run_info(bench: Bench, task_results: Sequence[TaskResult], command: str) ->
         ("samples at a time", str(settings.concurrency)),
         ("usage of these results", _format_usage([result.usage for result in results])),
         ("usage of calibration", _format_usage([result.usage for result in calibration])),
-        ("paid by this process", dollars(bench.meter.paid)),
+        ("paid by this process", cost_in_words(bench.meter.paid)),
         ("machine", _machine()),
         ("versions", ", ".join(_versions())),
     ]

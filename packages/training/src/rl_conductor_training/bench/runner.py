@@ -15,6 +15,7 @@ from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.scoring import wrong
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import total
+from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench import calibration
 from rl_conductor_training.bench.context import BenchContext, UsageMeter
 from rl_conductor_training.bench.results import ResultFile, ResultKey, SampleResult
@@ -24,6 +25,7 @@ from rl_conductor_training.bench.systems.single_model import evaluate_workers
 from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.cut_off_replies import count_finishes
 from rl_conductor_training.row_file import fingerprint
+from rl_conductor_training.spending import check_prices
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.groups import group_of, hash_question, shared_questions
 from rl_conductor_training.workers.reply_cache import ReplyCache
@@ -71,7 +73,7 @@ class Bench:
         """Runs all systems on every pool and task; results that are in the file already are reused.
 
         Raises:
-            ConfigError: the settings contradict each other.
+            ConfigError: the settings contradict each other, or a price is unknown that the budget needs.
             LimitError: the budget is spent.
         """
         cache = ReplyCache(self.settings.cache or cache_folder() / "bench-replies.sqlite")
@@ -84,15 +86,28 @@ class Bench:
 
     async def _run_task(self, task: str, pool: str, cache: ReplyCache) -> TaskResult:
         workers = self.settings.pools[pool].build(cache)
+        check_prices(workers, Limits(usd=self.budget))
         return await _TaskRun(self, task, pool, workers, cache).run()
 
     def check_budget(self) -> None:
-        """Raises `LimitError` when the budget is spent."""
-        if self.budget is not None and self.meter.paid >= self.budget:
+        """Checks that the budget can be kept and is not spent.
+
+        Raises:
+            ConfigError: a call had no known price.
+            LimitError: the budget is spent.
+        """
+        if self.budget is None:
+            return
+        if self.meter.paid.unpriced_calls:
+            raise ConfigError(
+                f"usd={self.budget} can't be enforced: a model was called whose price is unknown, such as that of a "
+                'planner or a judge; write its "price" beside its "model", or omit the budget'
+            )
+        if self.meter.paid.cost >= self.budget:
             raise LimitError(
                 f"the budget of {dollars(self.budget)} is spent; the same command with a larger one goes on from here",
                 limit="usd",
-                needed=self.meter.paid,
+                needed=self.meter.paid.cost,
                 remaining=Decimal(0),
             )
 

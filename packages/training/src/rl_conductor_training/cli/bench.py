@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor._internal.formatting import counted, dollars, tokens
+from rl_conductor._internal.formatting import cost_in_words, counted, tokens
 from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
@@ -94,7 +94,7 @@ def fetch_weights(settings: BenchSettings) -> None:
 def _format_usage(bench_run: Bench) -> str:
     usage = bench_run.meter.usage
     cached = f" ({usage.cached_calls:,} of them from the cache)" if usage.cached_calls else ""
-    return f"{counted(usage.calls, 'call')}{cached}, {tokens(usage)}, {dollars(bench_run.meter.paid)} paid"
+    return f"{counted(usage.calls, 'call')}{cached}, {tokens(usage)}, {cost_in_words(bench_run.meter.paid)} paid"
 
 
 @contextmanager

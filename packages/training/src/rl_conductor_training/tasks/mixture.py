@@ -48,8 +48,8 @@ def mixture(**parts: Mapping[str, Any]) -> Task:
 def _judge_price(tasks: Iterable[Task]) -> Price | None:
     """Returns the highest price of the parts' judges; `None` if there is none, or the price of one is unknown."""
     prices = [task.judge_price for task in tasks if any("judge" in sample.details for sample in task.samples)]
-    known = [price for price in prices if price is not None]
-    return max(known, key=lambda price: price.output, default=None) if len(known) == len(prices) else None
+    priced = [price for price in prices if price is not None]
+    return max(priced, key=lambda price: price.output, default=None) if len(priced) == len(prices) else None
 
 
 def parse_parts(parts: Mapping[str, Any]) -> dict[str, TaskEntry]:
