@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from environments.wheel_contents import problems
 
+PACKAGES = sorted((Path(__file__).parents[1] / "packages").iterdir())
 FILES = ("a/py.typed", "a-1.dist-info/licenses/LICENSE")
 TEXT = "A package that does something for somebody. " * 6
 
@@ -47,3 +50,14 @@ def test_a_link_into_the_repository_is_a_problem(tmp_path: Path, link: str) -> N
 @pytest.mark.parametrize("text", ["", f"{TEXT} There is no release on PyPI yet."])
 def test_a_description_that_is_none_is_a_problem(tmp_path: Path, text: str) -> None:
     assert problems(wheel(tmp_path, *FILES, text=text)) == ["a-1-py3-none-any.whl has no description for an index"]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_the_description_on_the_index_names_no_page_without_a_link(package: Path) -> None:
+    hooks = tomllib.loads((package / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]
+    text = (package / "README.md").read_text()
+    for substitution in hooks["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(substitution["pattern"], substitution["replacement"], text)
+    assert "Documentation:" not in text
+    assert "examples/" not in text
+    assert not text.endswith("\n\n")
