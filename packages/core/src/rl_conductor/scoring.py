@@ -28,6 +28,7 @@ class Sample(Value):
     id: str
     """Unique within its task, and stable between loads."""
     question: Text
+    """The text that a system is asked."""
     answer: Text = ""
     """The expected answer; empty when the scorer computes it."""
     domain: str = ""
@@ -45,9 +46,11 @@ class Score(Value):
     """The score of a reply, with its explanation."""
 
     value: float = Field(ge=0, le=1)
+    """From 0, wrong, to 1, right."""
     answer: Text | None = None
     """The answer extracted from the reply; `None` when there was none."""
     explanation: Text = ""
+    """Why the reply got this score."""
     undecided: bool = False
     """`True` if a judge gave no clear verdict; `value` is 0 then."""
 
@@ -65,8 +68,11 @@ class Task:
     """Samples in a fixed order, with the scorer of replies."""
 
     name: str
+    """The task's name in reports."""
     samples: tuple[Sample, ...]
+    """The questions."""
     scorer: Scorer | Callable[[Sample, str], Score]
+    """Scores a reply to a sample."""
     judge_price: Price | None = None
     """The price of the model that the scorer asks; `None` if it is unknown or the scorer asks none."""
 

@@ -40,11 +40,14 @@ class Content:
     """The input of a guardrail at one stage of a run."""
 
     stage: Stage
+    """The stage of the check."""
     texts: tuple[str, ...]
     """Every text: of all messages with their tool calls, or of a prompt's task, replies of other steps and subtask. The
     delimiters of prompts are not among them."""
     images: tuple[ImagePart, ...] = ()
+    """The images of the messages."""
     files: tuple[FilePart, ...] = ()
+    """The files of the messages."""
     reply: Message | None = None
     """The whole reply, at the stages `reply` and `answer`."""
     question: str = ""
@@ -54,6 +57,7 @@ class Content:
     worker: Card | None = None
     """The worker that is to read the prompt, or that wrote the reply; `None` at the stage `input`."""
     call: CallModel
+    """Calls a model on behalf of the guardrail, within the limits of the run."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,9 @@ class Redact:
     """Uses other texts instead, one for each of `Content.texts`, in the same order."""
 
     texts: tuple[str, ...]
+    """The new texts."""
     reason: str = ""
+    """Why, without the redacted text."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,9 @@ class Replace:
     """Uses another text instead of the whole reply, with its tool calls; at the stages `reply` and `answer`."""
 
     text: str
+    """The new reply."""
     reason: str = ""
+    """Why the reply was replaced."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,13 @@ class Capabilities(Value):
     """Features that a model supports; a request for any other raises `BadRequestError` before the call."""
 
     tools: bool = False
+    """Requests may offer tools."""
     images: bool = False
+    """Messages may contain images."""
     files: bool = False
+    """Messages may contain PDF files."""
     json_schema: bool = False
+    """Replies can be constrained to a JSON schema."""
     array_bounds: bool = False
     """JSON schemas may use `minItems` and `maxItems`."""
     grammar: bool = False

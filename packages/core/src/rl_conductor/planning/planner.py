@@ -48,12 +48,14 @@ class Planner:
     """A model and the settings with which it is prompted for plans."""
 
     model: Model
+    """The model that writes the plans."""
     form: Form | None = None
     """Output format of plans. `None` selects it by the model's capabilities: `rows` for one whose decoding a grammar
     constrains, `object` for one that supports JSON schemas only, otherwise `lists`. With the full wording, `lists`
     replace `rows`: models in this process gain nothing from steps that start early, and trained planners need the form
     of their training."""
     roster: Roster = "cards"
+    """How the prompt names the workers: `cards` with names, `anonymous` without them, `ordinals` as numbers only."""
     wording: Wording | None = None
     """Wording of the prompt. `None` selects it by the model: `full` for one in this process, which is small, otherwise
     `brief`. Other rosters than `cards` have the full one only."""
@@ -69,6 +71,7 @@ class Planner:
     """Whether invalid plans are repaired where possible instead of resampled. A plan with too many steps is resampled
     before it is shortened."""
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=PLAN_TOKENS))
+    """Sampling parameters of the plan."""
     timeout: float | None = 120.0
     """Seconds for one sample."""
     card: Card = field(default_factory=lambda: Card(name="planner"))

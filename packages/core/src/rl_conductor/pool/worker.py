@@ -40,8 +40,11 @@ class Worker:
     """A model with a name in the pool, a card, and settings for its calls."""
 
     name: str
+    """Its name in the pool, one line of printable characters."""
     model: Model
+    """The model that is called."""
     card: Card
+    """What the planner reads about it, and what policies select by."""
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=DEFAULT_OUTPUT_TOKENS))
     """Default sampling parameters; the caller's take precedence in the final step."""
     instructions: str = ""

@@ -18,9 +18,13 @@ class StepChange(Value):
     """A new worker, subtask or both for one step; rounds and steps count from 0, and `None` keeps a part."""
 
     round: int = Field(default=0, ge=0)
+    """The round of the step."""
     step: int = Field(ge=0)
+    """Position of the step in its round."""
     worker: str | None = Field(default=None, min_length=1)
+    """The worker that runs it instead."""
     subtask: str | None = Field(default=None, min_length=1)
+    """The subtask that it gets instead."""
 
 
 async def replay_changed(

@@ -28,13 +28,17 @@ class GuardrailCheck(Value):
     guardrail: str
     """The guardrail's name."""
     stage: Stage
+    """The part of the run that was checked."""
     outcome: CheckOutcome
+    """The verdict, or that the check failed."""
     reason: Text = ""
+    """The guardrail's reason."""
     worker: str | None = None
     """The worker whose prompt or reply was checked."""
     started: float = 0.0
     """Seconds since the run began."""
     seconds: float = 0.0
+    """Duration of the check."""
 
     @property
     def is_blocking(self) -> bool:

@@ -27,8 +27,11 @@ class Feedback(Value):
     author: str
     """The API key that sent it, or `@administrator`."""
     key: FeedbackKey = DEFAULT_KEY
+    """The criterion."""
     score: UnitScore
+    """From 0, useless, to 1, right."""
     comment: Comment = ""
+    """The author's own words."""
     updated: datetime
     """Time of the last change, in UTC."""
 

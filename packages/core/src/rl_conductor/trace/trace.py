@@ -57,10 +57,13 @@ class Call(Value):
     """The reply; its `model` is the one that answered. A failed call has one only if the reply lacked the format or the
     tool call that the request requires."""
     outcome: CallOutcome = "ok"
+    """How the attempt ended."""
     error: Text | None = None
+    """Why it failed."""
     status: int | None = None
     """The HTTP status of a failed call, if the vendor answered with one."""
     retryable: bool = False
+    """Whether a retry could succeed."""
     retry_after: float | None = None
     """Seconds that the vendor asked to wait before the next call."""
     broke_off: bool = False
@@ -76,6 +79,7 @@ class Call(Value):
     started: float
     """Seconds since the run began."""
     seconds: float
+    """Its duration."""
     nested: Nested | None = Field(default=None, exclude_if=lambda nested: nested is None)
     """The calls, tools and runs inside of the call, if its model is a conductor or an agent."""
 
@@ -89,14 +93,17 @@ class ToolUse(Value):
     """One call of a tool that belongs to a worker and was run for it."""
 
     name: str
+    """The tool's name."""
     arguments: Text
     """The JSON text as the model wrote it."""
     result: Text
     """The text that was returned to the model."""
     is_error: bool = False
+    """Whether the tool failed, so that the result is an error."""
     started: float
     """Seconds since the run began."""
     seconds: float
+    """Its duration."""
 
 
 class NestedRun(Value):
@@ -131,14 +138,19 @@ class StepResult(Value):
     """The result of one step: its reply or error, and its calls."""
 
     index: int
+    """Position of the step in the workflow, from 0."""
     step: Step
     """The step as run: its `worker` may have replaced the planned one."""
     planned_worker: str
+    """The worker in the plan."""
     status: Literal["ok", "failed", "skipped"]
     """`skipped`: the answer does not depend on the step, so it never ran."""
     reply: Message | None = None
+    """The reply; `None` if the step failed or never ran."""
     error: Text | None = None
+    """Why the step, or a worker that was replaced, failed."""
     calls: tuple[Call, ...] = ()
+    """All attempts, those of replaced workers included."""
     started: float = 0.0
     """Seconds since the run began at which the steps in its access list had finished."""
     seconds: float = 0.0
@@ -194,9 +206,11 @@ class PlanRecord(Value):
     """A plan with its origin, its text as written, and the calls that produced it."""
 
     source: PlanOrigin
+    """The origin of the workflow."""
     text: Text = ""
     """The plan as written."""
     reasoning: Text = ""
+    """The planner's reasons, before the steps."""
     repairs: tuple[Text, ...] = ()
     """Descriptions of the changes to the plan as written."""
     errors: tuple[Text, ...] = ()
@@ -204,9 +218,11 @@ class PlanRecord(Value):
     workflow: Workflow | None = None
     """The plan as parsed; `None` accepts the answer of the previous round."""
     form: str | None = None
+    """The form of the text: `lists`, `rows` or `object`; `None` without a text."""
     constrained: bool = False
     """Whether decoding was constrained to the grammar of the pool and policy, or a part of it if that is too large."""
     calls: tuple[Call, ...] = ()
+    """The planner's calls, those for rejected plans included."""
     routing: RoutingDecision | None = None
     """The router's decision before planning; `None` without a router."""
     planning_reason: Text = Field(default="", exclude_if=not_)
@@ -224,7 +240,9 @@ class Round(Value):
     """One plan and the results of its steps."""
 
     plan: PlanRecord
+    """The plan, and how it came about."""
     results: tuple[StepResult, ...] = ()
+    """The result of each step, in the order of the plan."""
 
     @property
     def workflow(self) -> Workflow | None:
@@ -261,22 +279,31 @@ class Trace(Value):
     """Everything that happened in one run."""
 
     id: str
+    """The run's id, `run-` and 16 hexadecimal digits."""
     created: datetime
+    """Time at which the run began."""
     request: Request
     """The caller's request."""
     policy: Policy
+    """The policy of the run."""
     limits: Limits
+    """The limits of the run."""
     planner: str
     """The Conductor's own model."""
     rounds: tuple[Round, ...] = ()
+    """The plans and the results of their steps, in order."""
     answer: Answer | None = None
+    """The step that gave the answer; `None` without an answer."""
     completion: Completion | None = None
     """The answer, with the usage of the whole run; `None` without an answer."""
     error: Text | None = None
+    """Why there is no answer."""
     seconds: float = 0.0
+    """Duration of the run."""
     delimiter_key: str
     """The key of the delimiters in prompts; a replay needs it to make the same requests."""
     versions: Versions
+    """Versions of the package and of the prompts."""
     setup: Setup | None = None
     """`None` in a trace that no run produced, which can't be replayed."""
     feedback: tuple[Feedback, ...] = Field(default=(), exclude_if=not_)

@@ -22,6 +22,7 @@ class Card(Value):
     """Describes a worker, for planning prompts and for policy selectors."""
 
     name: str
+    """The worker's name."""
     description: str = ""
     """Description of the worker, set by the user or by the worker itself."""
     strengths: str = ""
@@ -29,10 +30,13 @@ class Card(Value):
     accuracy: dict[str, float] = Field(default_factory=dict)
     """Measured accuracy by domain, 0 to 1."""
     price: Price | None = None
+    """The price of its calls, if known."""
     latency: float | None = None
     """Median duration of a call in seconds."""
     tags: Names = frozenset()
+    """Labels for policies, such as `external`."""
     region: str | None = None
+    """Where it processes data, such as `eu`, for policies."""
 
     @property
     def mean_accuracy(self) -> float:

@@ -40,9 +40,11 @@ class Completion(Value):
     """A complete reply of a model."""
 
     message: Message
+    """The reply."""
     usage: Usage = Field(default_factory=Usage)
     """Tokens, calls and cost. A usage without calls, the default, is completed from the model's price."""
     finish_reason: FinishReason = "stop"
+    """Why the reply ended."""
     is_refusal: bool = Field(default=False, exclude_if=not_)
     """Whether the text says why the model refuses to answer (OpenAI). It is then not in the required format, and no
     piece of it is streamed before the completion."""
@@ -67,5 +69,8 @@ class Delta(Value):
     """
 
     text: Text = ""
+    """The next piece of the reply."""
     reasoning: Text = ""
+    """The next piece of its reasoning."""
     completion: Completion | None = None
+    """The whole reply, in the last chunk."""

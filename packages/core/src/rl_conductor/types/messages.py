@@ -101,13 +101,17 @@ class Message(Value):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
+    """Who wrote it; `tool` is the result of a tool call."""
     content: Annotated[tuple[ContentPart, ...], BeforeValidator(_as_parts)] = ()
+    """Texts, images and files; a plain text is accepted, too."""
     tool_calls: tuple[ToolCall, ...] = ()
+    """On an `assistant` message: the calls of tools."""
     tool_call_id: str | None = None
     """On a `tool` message: the id of the call that it answers."""
     is_error: bool = Field(default=False, exclude_if=not_)
     """On a `tool` message: whether the tool failed, so that the text is an error."""
     name: str | None = None
+    """The author; the name of a worker marks a text as its reply, for policies."""
     continuation: Continuation | None = None
     is_developer: bool = Field(default=False, exclude_if=not_)
     """Whether a system message had OpenAI's role `developer`. As few servers accept that role, only workers whose own

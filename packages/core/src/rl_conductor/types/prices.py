@@ -41,7 +41,9 @@ class Price(Value):
     """US dollars per million tokens."""
 
     input: Rate
+    """Rate of input tokens."""
     output: Rate
+    """Rate of output tokens, reasoning included."""
     cached_input: Rate | None = None
     """Rate of cached input; `None` means the full input rate."""
     cache_write: Rate | None = None

@@ -71,12 +71,17 @@ class Sampling(Value):
     """Sampling parameters. `None` leaves the vendor's default."""
 
     temperature: float | None = None
+    """0 is the most predictable."""
     top_p: float | None = None
+    """Samples from the most probable tokens with this share of the probability, 0 to 1."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Maximum output tokens, reasoning included."""
     seed: int | None = None
+    """For repeatable replies, where the vendor supports one."""
     stop: tuple[str, ...] = ()
+    """Texts at which the reply ends."""
     effort: Effort | None = None
+    """How long a reasoning model may think."""
 
 
 Need = Literal["tools", "images", "files", "json_schema", "grammar"]
@@ -87,13 +92,17 @@ class Request(Value):
     """The input of one model call."""
 
     messages: tuple[Message, ...]
+    """The conversation, oldest first."""
     tools: tuple[Tool, ...] = ()
+    """The tools that the model may call."""
     tool_choice: str = "auto"
     """`auto`, `none`, `required`, or the name of the one tool that must be called."""
     parallel_tool_calls: bool = True
+    """Whether a reply may contain several tool calls."""
     response_format: ResponseFormat | None = None
     """`None` means plain text."""
     sampling: Sampling = Field(default_factory=Sampling)
+    """Sampling parameters."""
     timeout: float | None = None
     """Seconds until the call is cancelled."""
 

@@ -26,6 +26,7 @@ class Usage(Value):
     reasoning_tokens: int = Field(default=0, ge=0)
     """The part of `output_tokens` spent on reasoning."""
     calls: int = Field(default=0, ge=0)
+    """Number of calls that were made, failed ones included."""
     cost: Dollars = Field(default=Decimal(0), ge=0)
     """US dollars, for the calls whose price is known."""
     unpriced_calls: int = Field(default=0, ge=0)

@@ -31,7 +31,9 @@ class Flow(Value):
     """A forbidden flow of information: nothing that came from `source` may reach `reader`."""
 
     reader: Selector
+    """The workers that may not read it."""
     source: Selector
+    """The workers whose replies it concerns."""
 
     def is_possible(self, cards: Sequence[Card]) -> bool:
         """Returns whether both selectors match at least one of `cards`."""
@@ -48,7 +50,9 @@ class Policy(Value):
     data_class: str | None = None
     """The class of the user's own data in this request; one of `data_rules`."""
     data_rules: dict[str, DataRule] = Field(default_factory=dict)
+    """The requirements on workers, by class of data."""
     forbid: tuple[Flow, ...] = ()
+    """Flows between workers that no plan may contain, not even through other steps."""
     verifier: str | None = None
     """A worker that must do the last step, after at least one other, and see every earlier reply."""
     final: str | None = None

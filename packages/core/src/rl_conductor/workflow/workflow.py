@@ -33,6 +33,7 @@ class Step(Value):
     subtask: Annotated[str, AfterValidator(_clean_subtask)]
     """The instructions for the worker; leading whitespace is dropped."""
     worker: str
+    """The worker's name."""
     access: frozenset[int] = frozenset()
     """Positions of earlier steps, from 0."""
     recall: bool = False
@@ -46,6 +47,7 @@ class Workflow(Value):
     """Steps in order; the reply of the last one is the answer. Constructing an invalid one raises."""
 
     steps: tuple[Step, ...] = Field(min_length=1)
+    """At least one."""
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
@@ -171,8 +173,11 @@ class PlanSpace(Value):
     allowed: frozenset[str]
     """The workers of the roster that may be used."""
     max_steps: int = Field(default=5, ge=1)
+    """Maximum number of steps."""
     min_steps: int = Field(default=1, ge=1)
+    """Minimum number of steps."""
     access: AccessMode = "binary"
+    """Whether a step reads all earlier steps or none, or any of them."""
     forbidden_flows: frozenset[tuple[str, str]] = frozenset()
     """(reader, source) pairs: content of `source` must not reach `reader`, not even through other steps."""
     last: frozenset[str] | None = None
