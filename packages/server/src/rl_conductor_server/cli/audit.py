@@ -52,10 +52,11 @@ def audit(
     store: store_options.StoreOption = None,
     config: store_options.ConfigOption = None,
 ) -> None:
-    """Print, verify or export the audit record: the plans, model calls and outcomes of a server's runs.
+    """Print, verify or export the audit record of a server's runs.
 
-    Each record contains the hash of the one before it. The hash of the last one, the head, stands for all of them:
-    keep a copy where nobody who can write to the store can change it.
+    It has the plans, model calls and outcomes of all runs. Each record contains the hash of the one before it. The
+    hash of the last one, the head, stands for all of them: keep a copy where nobody who can write to the store can
+    change it.
 
     \b
     Examples:

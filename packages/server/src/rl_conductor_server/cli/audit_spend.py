@@ -31,10 +31,11 @@ def audit_spend(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Report the cost per query of your current models, their failures, and the share of simple queries.
+    """Report from logs what your current models cost, and how they fail.
 
-    Reads logs as OpenAI's Batch API, LiteLLM and most gateways write them: a request and its response, or model,
-    messages, reply and usage in one object. Nothing leaves this machine and no model is called.
+    The report has the cost per query and the share of simple queries. It reads logs as OpenAI's Batch API, LiteLLM and
+    most gateways write them: a request and its response, or model, messages, reply and usage in one object. Nothing
+    leaves this machine and no model is called.
 
     \b
     Examples:

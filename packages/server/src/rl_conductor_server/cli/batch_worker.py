@@ -33,7 +33,9 @@ def batch_worker(
         int, typer.Option("--concurrency", min=1, metavar="N", help="Maximum number of requests at once.")
     ] = 16,
 ) -> None:
-    """Process the batches of a server, with the same settings. Start as many as you like, on several machines.
+    """Process the batches of a server.
+
+    Use the settings of the server. Start as many as you like, on several machines.
 
     \b
     Examples:

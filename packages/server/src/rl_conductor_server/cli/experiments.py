@@ -41,7 +41,7 @@ def experiments(
     store: store_options.StoreOption = None,
     config: store_options.ConfigOption = None,
 ) -> None:
-    """Compare each experiment's conductor with its baseline, and show or change its canary.
+    """Compare conductors with their baselines; show or change canaries.
 
     Intervals are 95 % confidence intervals. Servers apply a new percentage within a few seconds.
 

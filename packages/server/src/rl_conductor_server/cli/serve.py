@@ -49,7 +49,9 @@ def serve(
         str | None, typer.Option("--new-key", metavar="NAME", help="Create and print an API key, and exit.")
     ] = None,
 ) -> None:
-    """Serve the pool through OpenAI's and Anthropic's APIs, with the steps and the cost of each answer.
+    """Serve the pool through OpenAI's and Anthropic's APIs.
+
+    Each answer has the steps of its run and their cost.
 
     \b
     Examples:

@@ -41,10 +41,10 @@ def calibrate(
     risk: router.RiskOption = 0.05,
     runs: router.RunsOption = None,
 ) -> None:
-    """Measure each worker alone on a task and write the results to its card.
+    """Measure each worker on a task and write the results to its card.
 
-    The results are accuracy by domain and median latency. Do not benchmark on the same samples
-    afterwards. The same command resumes after an interruption without repeating paid calls.
+    Each worker is asked alone; the results are accuracy by domain and median latency. Do not benchmark on the same
+    samples afterwards. The same command resumes after an interruption without repeating paid calls.
 
     With --router it also trains a router, which predicts the requests that a single call of one worker can answer. It
     learns from the task or, with --runs, from a server's runs. Use it with 'router = ...' in a pool file or profile.

@@ -150,18 +150,19 @@ def learn(
     concurrency: ConcurrencyOption = 4,
     estimate_only: EstimateOption = False,
 ) -> None:
-    """Learn which of your workers answer which questions, in which order, and evaluate it on held-out questions.
+    """Learn which of your workers should answer which questions.
 
-    It prints the expected cost first. The caps are hard: a call that could exceed them is not made. The same command
-    resumes after an interruption without repeating paid calls. docs/learning.md describes the questions and the result.
+    It tries them alone and in chains, and evaluates the result on held-out questions. It prints the expected cost
+    first. The caps are hard: a call that could exceed them is not made. The same command resumes after an interruption
+    without repeating paid calls. docs/learning.md describes the questions and the result.
 
     \b
     Examples:
-      rl-conductor learn questions.jsonl --pool pool.toml --usd 2 --out support-conductor
-      rl-conductor learn open-questions.jsonl --judge openai:gpt-5 --pool pool.toml --usd 5 --out support-conductor
+      rl-conductor learn questions.jsonl --pool pool.toml --usd 2 --out support
+      rl-conductor learn questions.jsonl --judge openai:gpt-6-sol --pool pool.toml --usd 5 --out support
       rl-conductor learn examples/wiki/questions.jsonl --pool examples/wiki/pool.toml --minutes 12 --out runs/wiki
-      rl-conductor ask --conductor support-conductor "..."
-      rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-5 --pool pool.toml --out support-conductor
+      rl-conductor ask --conductor support "..."
+      rl-conductor learn --from-runs new.jsonl --update --judge openai:gpt-6-sol --pool pool.toml --out support
     """
     source = LearnSource(task, heldout, from_runs, judge, feedback_key, update)
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)

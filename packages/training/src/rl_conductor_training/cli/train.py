@@ -105,10 +105,11 @@ def train(
     estimate_only: EstimateOption = False,
     report_to: ReportToOption = None,
 ) -> None:
-    """Train a planner with reinforcement learning: workers run its plans, correct answers are rewarded.
+    """Train a planner with reinforcement learning.
 
-    It prints the expected cost first. The caps are hard: a step that does not fit is discarded, and the state before it
-    is saved. Ctrl-C stops with a checkpoint after the current step. The same command resumes an interrupted run.
+    Workers run its plans, and correct answers are rewarded. It prints the expected cost first. The caps are hard: a
+    step that does not fit is discarded, and the state before it is saved. Ctrl-C stops with a checkpoint after the
+    current step. The same command resumes an interrupted run.
 
     \b
     Examples:

@@ -71,7 +71,7 @@ class Finding(NamedTuple):
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
-    """Check the installation: libraries, keys, servers, weights, memory, the sandbox.
+    """Check libraries, keys, servers, weights, memory and the sandbox.
 
     Prints the names of API keys, never their values. The exit code is 1 only if no model is available.
     """

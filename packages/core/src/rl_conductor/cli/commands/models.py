@@ -16,7 +16,7 @@ from rl_conductor.cli.output import console
 from rl_conductor.cli.providers import NO_KEY, PROVIDERS, Provider
 
 app = typer.Typer(
-    help="List providers, and list and download the small models that run in this process.",
+    help="List providers; list and download the embedded models.",
     no_args_is_help=True,
     add_completion=False,
 )

@@ -24,7 +24,7 @@ def mcp(
     api_key_env: options.ApiKeyEnv = None,
     run_options: options.RunOptions,
 ) -> None:
-    """Offer a conductor to other programs as an MCP server with the tool 'ask'.
+    """Offer a conductor as an MCP server with the tool 'ask'.
 
     By default it speaks over stdin and stdout, for clients that start it themselves. Limits apply to each question;
     a client can lower them but not raise them.
