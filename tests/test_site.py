@@ -90,7 +90,8 @@ def test_pages_outside_of_the_navigation_are_found() -> None:
     ("page", "is_searched"),
     [
         ("page.md", True),
-        ("project/changelog.md", True),
+        ("project/security.md", True),
+        ("project/changelog.md", False),
         ("project/readme.md", False),
         ("packages/core.md", False),
         ("source/examples/hello.py.md", False),

@@ -207,8 +207,10 @@ def stage(root: Path, target: Path) -> list[str]:
 
 
 def repeats_others(page: str) -> bool:
-    """Whether a page repeats others or is the source of an example; in a search it would hide the guides."""
-    return page == "project/readme.md" or (page.startswith(("packages/", "source/")) and not page.endswith(".ipynb.md"))
+    """Whether a page repeats others or is the source of an example: in a search it would hide the guides."""
+    return page in ("project/readme.md", "project/changelog.md") or (
+        page.startswith(("packages/", "source/")) and not page.endswith(".ipynb.md")
+    )
 
 
 def outside_navigation(pages: list[str], configuration: str) -> list[str]:
