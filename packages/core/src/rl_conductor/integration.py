@@ -24,9 +24,10 @@ from rl_conductor.config.learned_folder import load_folder
 from rl_conductor.config.profiles import ProfileName, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.stepwise import Stepwise
-from rl_conductor.models.anthropic.wire import REDACTED_PREFIX
+from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
 from rl_conductor.models.base import OnePieceModel, WrapperModel, require
 from rl_conductor.models.foreign_errors import host_error
+from rl_conductor.models.google.wire import THOUGHT_PREFIX
 from rl_conductor.models.openai.wire import TIERS_WITH_OWN_PRICE, TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of, priced
 from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
@@ -48,6 +49,8 @@ from rl_conductor.workflow.workflow import AccessMode
 __all__ = [
     "PLAN_FORMAT_NAME",
     "REDACTED_PREFIX",
+    "THINKING_PREFIX",
+    "THOUGHT_PREFIX",
     "TIERS_WITH_OWN_PRICE",
     "AccessMode",
     "Described",

@@ -26,7 +26,7 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import REDACTED_PREFIX, TIERS_WITH_OWN_PRICE
+from rl_conductor.integration import REDACTED_PREFIX, THINKING_PREFIX, THOUGHT_PREFIX, TIERS_WITH_OWN_PRICE
 from rl_conductor.types import (
     ContentPart,
     Continuation,
@@ -48,6 +48,11 @@ TURN_STATE_KEY = "conductor"
 """The key of `TurnState` in the `additional_kwargs` of an AI message."""
 VENDOR_STATE_PREFIX = "langchain:"
 """How the signature of reasoning begins that is the state of a LangChain model, for that model alone."""
+
+PROVIDER_KEY = "model_provider"
+"""The key in the `response_metadata` of an AI message that names the vendor of its model."""
+SIGNATURE_PREFIXES = {"anthropic": THINKING_PREFIX, "google_genai": THOUGHT_PREFIX, "google_vertexai": THOUGHT_PREFIX}
+"""How a signature begins in the core, by the vendor that made it; in LangChain's blocks it has no prefix."""
 
 OPENAI_ROLE_KEY = "__openai_role__"
 """LangChain's key, in the `additional_kwargs` of a system message, for OpenAI's role `developer`."""
@@ -179,15 +184,16 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
     if isinstance(message, AIMessage) and isinstance(message.content, list):  # LangChain's translators omit plain texts
         blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in message.content]
         message = message.model_copy(update={"content": blocks})
+    provider = message.response_metadata.get(PROVIDER_KEY)
     for block in cast("list[dict[str, Any]]", message.content_blocks):
         match block:
             case {"type": "text" | "text-plain", "text": str(text)}:
                 if text:
                     yield TextPart(text=text)
             case {"type": "reasoning"}:
-                yield from _reasoning(block.get("reasoning"), block.get("extras", {}).get("signature"))
+                yield from _reasoning(block.get("reasoning"), block.get("extras", {}).get("signature"), provider)
             case {"type": "non_standard", "value": {"type": "thinking", "thinking": str(text), **other}}:
-                yield from _reasoning(text, cast("str | None", other.get("signature")))
+                yield from _reasoning(text, cast("str | None", other.get("signature")), provider)
             case {"type": "non_standard", "value": {"type": "redacted_thinking", "data": str(data)}}:
                 yield ReasoningPart(text="", signature=REDACTED_PREFIX + data)
             case {"type": "image", **image} if "base64" in image or "url" in image:
@@ -200,7 +206,9 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
                 raise ConfigError(_unsupported_block(message, block))
 
 
-def _reasoning(text: str | None, signature: str | None) -> Iterator[ReasoningPart]:
+def _reasoning(text: str | None, signature: str | None, provider: str | None) -> Iterator[ReasoningPart]:
+    if signature:
+        signature = SIGNATURE_PREFIXES.get(provider or "", "") + signature
     if text or signature:
         yield ReasoningPart(text=text or "", signature=signature)
 
@@ -258,7 +266,7 @@ def lc_message(message: Message) -> BaseMessage:
             status = "error" if message.is_error else "success"
             return ToolMessage(content, tool_call_id=message.tool_call_id or "", name=message.name, status=status)
         case "assistant":
-            return AIMessage(content, name=message.name, **_lc_calls(message))
+            return AIMessage(content, name=message.name, response_metadata=_signer(message), **_lc_calls(message))
 
 
 def lc_reply(message: Message, *, is_refusal: bool = False, **fields: Any) -> AIMessage:
@@ -352,4 +360,14 @@ def _reasoning_block(part: ReasoningPart) -> dict[str, Any]:
     signature = part.signature or ""
     if signature.startswith(REDACTED_PREFIX):
         return {"type": "redacted_thinking", "data": signature.removeprefix(REDACTED_PREFIX)}
-    return {"type": "thinking", "thinking": part.text, "signature": part.signature}
+    signature = signature.removeprefix(THINKING_PREFIX).removeprefix(THOUGHT_PREFIX)
+    return {"type": "thinking", "thinking": part.text, "signature": signature}
+
+
+def _signer(message: Message) -> dict[str, str]:
+    """Returns the metadata that names the vendor of signed reasoning; vendors' packages recognise their own by it."""
+    signatures = [part.signature or "" for part in message.content if isinstance(part, ReasoningPart)]
+    for provider, prefix in SIGNATURE_PREFIXES.items():
+        if any(signature.startswith(prefix) for signature in signatures):
+            return {PROVIDER_KEY: provider}
+    return {}

@@ -33,6 +33,7 @@ from langchain_conductor.models.json_replies import (
 )
 from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.sampling import apply_sampling
+from langchain_conductor.models.vendor_messages import adapt_messages
 from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import PLAN_FORMAT_NAME, checked, price_of, require, vendor_safe_name, within
@@ -78,6 +79,7 @@ class ChatModel:
         provider = params[0].get("ls_provider", "langchain")
         model_name = params[0].get("ls_model_name", type(models[0][0]).__name__)
         self.chat = chat
+        self._providers = {entry.get("ls_provider", "langchain") for entry in params}
         self.name = name or f"{provider}:{model_name}"
         self.price = price or price_of(PRICE_PROVIDERS.get(provider, provider), model_name)
         capabilities = capabilities or _common_capabilities([_read_capabilities(model) for model, _ in models])
@@ -176,7 +178,7 @@ class ChatModel:
         """Does nothing: the connections belong to the code that created the chat model."""
 
     def _messages(self, request: Request) -> list[BaseMessage]:
-        return messages_for(self._state_owner, request.messages)
+        return messages_for(self._state_owner, adapt_messages(request.messages, self._providers))
 
     def _state_owner(self) -> str:
         return hashlib.sha256(self.cache_key.encode()).hexdigest()[:16]

@@ -1,0 +1,51 @@
+"""Adapts a conversation to the vendor of a LangChain model, as other vendors' models wrote parts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import groupby
+
+from rl_conductor.integration import REDACTED_PREFIX, THINKING_PREFIX, THOUGHT_PREFIX
+from rl_conductor.types import ContentPart, Message, ReasoningPart
+
+CLAUDE = ("anthropic", "bedrock")
+"""Parts of LangChain's names of the providers of Claude models."""
+SIGNERS = {"anthropic:": CLAUDE, "google:": ("google",)}
+"""How signatures begin, and parts of the names of the providers that accept them; any other signature is refused."""
+BLOCK_PREFIXES = (THINKING_PREFIX, REDACTED_PREFIX, THOUGHT_PREFIX)
+"""How the signatures of those vendors begin for which LangChain has a block."""
+
+
+def adapt_messages(messages: Sequence[Message], providers: Collection[str]) -> list[Message]:
+    """Returns the conversation as all `providers`, a model's own and those of its fallbacks, accept it.
+
+    Reasoning that another vendor signed is left out. For Claude models, system messages that are not together become
+    one at the beginning, because LangChain's packages for them accept no others.
+    """
+    adapted = [_without_foreign_reasoning(message, providers) for message in messages]
+    return _with_one_system_message(adapted) if _includes(providers, CLAUDE) else adapted
+
+
+def _without_foreign_reasoning(message: Message, providers: Collection[str]) -> Message:
+    content = tuple(part for part in message.content if _is_accepted(part, providers))
+    return message if len(content) == len(message.content) else message.model_copy(update={"content": content})
+
+
+def _is_accepted(part: ContentPart, providers: Collection[str]) -> bool:
+    signature = part.signature or "" if isinstance(part, ReasoningPart) else ""
+    for prefix, signers in SIGNERS.items():
+        if signature.startswith(prefix):
+            return signature.startswith(BLOCK_PREFIXES) and all(_includes([name], signers) for name in providers)
+    return True
+
+
+def _includes(providers: Collection[str], vendors: Collection[str]) -> bool:
+    return any(vendor in provider for provider in providers for vendor in vendors)
+
+
+def _with_one_system_message(messages: list[Message]) -> list[Message]:
+    groups = [role for role, _ in groupby(message.role for message in messages)]
+    if groups.count("system") <= 1:
+        return messages
+    texts = [message.text for message in messages if message.role == "system"]
+    return [Message.system("\n\n".join(texts)), *(message for message in messages if message.role != "system")]
