@@ -159,11 +159,11 @@ def test_a_graph_whose_state_has_the_key_gets_the_plan() -> None:
     assert [step["worker"] for step in result[PLAN]["workflow"]["steps"]] == ["a", "b", "a", "b"]
 
 
-def test_a_missing_question_names_the_key_to_write() -> None:
-    with pytest.raises(ConfigError, match="set input_key"):
-        around(create_conductor(conductor(), input_key="question", output_key="answer"), schema=Words).invoke(
-            {"answer": "x"}
-        )
+@pytest.mark.parametrize("keys", [{}, {"input_key": "question"}], ids=str)
+def test_a_missing_question_names_the_key_to_write(keys: dict[str, str]) -> None:
+    node = create_conductor(conductor(), output_key="answer", **keys)
+    with pytest.raises(ConfigError, match=f"no question under '{keys.get('input_key', 'messages')}'; set input_key"):
+        around(node, schema=Words).invoke({"answer": "x"})
 
 
 def test_a_run_without_an_answer_raises_with_its_trace() -> None:

@@ -241,11 +241,11 @@ class _Node:
         return isinstance(untraced(self.conductor.pool[worker].model), ChatModel | RunnableModel)
 
     def _request(self, state: Update) -> Request:
-        if self.input_key not in state:
+        question = state.get(self.input_key)
+        if not question:  # LangGraph fills a key of messages with an empty list
             raise ConfigError(
-                f"the state has no key {self.input_key!r}; set input_key to the key that contains the question"
+                f"the state has no question under {self.input_key!r}; set input_key to the key that contains it"
             )
-        question = state[self.input_key]
         messages = convert_to_messages(question if isinstance(question, list) else [question])
         request = self.call_defaults.apply(Request(messages=core_messages(messages), tools=self.tools))
         if request.timeout is None:
