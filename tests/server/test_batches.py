@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import openai
 import pytest
@@ -29,7 +29,8 @@ from server.conftest import At, Serve, until
 from server.raw_connections import MORE_THAN_SOCKETS_HOLD, connection
 
 MODEL = "conductor-mini"
-CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+CHAT: Final = "/v1/chat/completions"
+RESPONSES: Final = "/v1/responses"
 KEYS = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
 
 
