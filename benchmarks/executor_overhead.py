@@ -29,7 +29,7 @@ from rich.table import Table
 from rl_conductor import Conductor, Limits, Step, WorkerPool, Workflow
 from rl_conductor.plan_text.forms import render
 from rl_conductor.plan_text.parser import parse
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 ROUNDS, RUNS = 15, 40
 AUTOGEN = "autogen-core==0.7.5"

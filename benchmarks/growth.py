@@ -41,7 +41,7 @@ from rl_conductor.plan_text.forms import render
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import FREE, Delta
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 ROUNDS = 7
 SENTENCE = "Insertion sort suits nearly sorted data, since few items move. "

@@ -32,7 +32,7 @@ from rl_conductor.types import (
     Sampling,
     Tool,
 )
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 SCHEMA = {
     "type": "object",

@@ -8,7 +8,8 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from rl_conductor.plan_text.forms import Form
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

@@ -9,7 +9,8 @@ import toy_training
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 from rl_conductor_training.tasks import TaskEntry
 from rl_conductor_training.train.config import CurriculumSettings, PlanSettings, ValidationSettings, WarmStartSettings
 from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model

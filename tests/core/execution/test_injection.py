@@ -23,7 +23,7 @@ from rl_conductor.text.delimiters import escape_tags
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Card, Message, Request
 from rl_conductor.workflow.limits import Limits
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 ATTACKS = {path.stem: path.read_bytes().decode() for path in sorted((Path(__file__).parent / "attacks").glob("*.txt"))}
 QUESTION = "What is it?"

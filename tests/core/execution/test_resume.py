@@ -39,8 +39,9 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import FREE, Card, Completion, Continuation, Sampling, Tool, ToolCall, Usage
+from rl_conductor.workflow.plan_space import PlanSpace
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
-from rl_conductor.workflow.workflow import PlanSpace, Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 DIAMOND = workflow(("a", "look", ()), ("b", "count", ()), ("a", "join", (0, 1)), ("b", "tell", (2,)))
 PAID = Price(input=Decimal(1), output=Decimal(1), per_call=Decimal(1))

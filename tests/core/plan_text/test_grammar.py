@@ -20,7 +20,8 @@ from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_constraint
 from rl_conductor.plan_text.parser import parse
 from rl_conductor.types import Grammar, JsonFormat
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 TEXT_FORMS: list[Form] = ["lists", "rows"]
 FORMS = st.sampled_from(TEXT_FORMS)

@@ -13,7 +13,8 @@ from core.strategies import attempts, plannable, spaces, workflows
 from rl_conductor.errors import ConfigError, WorkflowError, WorkflowParseError, WorkflowValidationError
 from rl_conductor.plan_text.forms import Form, Plan, render
 from rl_conductor.plan_text.parser import MAX_CHARS, MAX_PARSED_STEPS, completed_steps, parse
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 ALL_FORMS: list[Form] = ["lists", "rows", "object"]
 FORMS = st.sampled_from(ALL_FORMS)

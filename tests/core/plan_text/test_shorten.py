@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from core.strategies import spaces, workflows
 from rl_conductor.plan_text.shorten import shorten_plan
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 SPACE = PlanSpace(roster=("a", "b", "c"), allowed=frozenset("abc"), access="positional")
 

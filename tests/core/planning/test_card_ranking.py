@@ -14,8 +14,8 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Card, Message
+from rl_conductor.workflow.plan_space import AttachmentRule, PlanSpace
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AttachmentRule, PlanSpace
 
 SKILLS = ("translates Finnish", "writes SQL queries", "knows tax law", "paints pictures", "reviews contracts")
 CARDS = [

@@ -59,8 +59,9 @@ from rl_conductor.types import (
     prompt_in,
 )
 from rl_conductor.workflow.example import MAX_EXAMPLES, PlanExample
+from rl_conductor.workflow.plan_space import PlanSpace
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.workflow import Step, Workflow
 from rl_conductor_training.workers.small import STRENGTHS
 
 FORMS: tuple[Form, ...] = ("lists", "rows", "object")

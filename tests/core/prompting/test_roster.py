@@ -17,7 +17,7 @@ from rl_conductor.prompting.roster import (
     roster_text,
 )
 from rl_conductor.types import FREE, Card, Price, Roster
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 CARDS = (
     Card(name="math_expert", description="Solves equations.", strengths="sums", accuracy={"math": 0.5}, latency=1.25),

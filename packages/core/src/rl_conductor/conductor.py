@@ -32,8 +32,9 @@ from rl_conductor.trace.observers import observe_run
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.plan_space import AccessMode
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode, Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 
 class Conductor:

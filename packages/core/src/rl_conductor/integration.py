@@ -44,7 +44,7 @@ from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
 from rl_conductor.types.messages import arguments_of
 from rl_conductor.workflow.limits import upper_bound
-from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor.workflow.plan_space import AccessMode
 
 __all__ = [
     "PLAN_FORMAT_NAME",

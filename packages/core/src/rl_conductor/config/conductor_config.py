@@ -18,8 +18,8 @@ from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool, warn_of_lookalikes
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.plan_space import AccessMode
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode
 
 
 @dataclass(frozen=True, kw_only=True)

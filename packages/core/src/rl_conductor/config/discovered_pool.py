@@ -15,8 +15,8 @@ from rl_conductor.planning.routing.router import Router
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import PoolFile
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.plan_space import AccessMode
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode
 
 
 @dataclass(frozen=True, kw_only=True)

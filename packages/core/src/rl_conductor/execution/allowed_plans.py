@@ -14,8 +14,9 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Card, Continuation, Request
+from rl_conductor.workflow.plan_space import AccessMode, PlanSpace
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode, PlanSpace, Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 
 @dataclass(eq=False)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.trace.trace import Call, Round, StepResult, Trace
-from rl_conductor.workflow.workflow import PlanSpace, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Workflow
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.prompting.request_inputs import select_question
 from rl_conductor.trace.trace import Round, StepResult
 from rl_conductor.types import Continuation, Request
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 
 @dataclass

@@ -21,7 +21,8 @@ from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.prompting.worker_prompt import with_prompt
 from rl_conductor.trace.trace import Call, PlanRecord, Round, RoutingDecision, StepResult
 from rl_conductor.types import Continuation, Request
-from rl_conductor.workflow.workflow import PlanSpace, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Workflow
 
 if TYPE_CHECKING:
     from rl_conductor.execution.run import Run

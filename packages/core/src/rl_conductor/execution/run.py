@@ -36,8 +36,9 @@ from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.setup import PlannerSetup, Setup, Versions, WorkerSetup
 from rl_conductor.trace.trace import Answer, PlanRecord, Round, Trace
 from rl_conductor.types import Request, total
+from rl_conductor.workflow.plan_space import AccessMode, PlanSpace
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode, PlanSpace, Workflow
+from rl_conductor.workflow.workflow import Workflow
 
 
 @dataclass

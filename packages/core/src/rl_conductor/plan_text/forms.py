@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Value
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 Form = Literal["lists", "rows", "object"]
 

@@ -23,7 +23,7 @@ from rl_conductor.plan_text.forms import ALL, BEFORE, LABELS, Form, dumps, rende
 from rl_conductor.plan_text.gbnf import GrammarRules, GrammarTooLarge, line_rule, quote_literal, string_rules
 from rl_conductor.plan_text.json_schema import plan_schema
 from rl_conductor.types import Grammar, JsonFormat
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 PLAN_FORMAT_NAME = "plan"
 """Name of the JSON format of plans; adapters return a reply to such a request as it is, since its parser repairs it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl_conductor.plan_text.forms import ALL, BEFORE
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 
 def plan_schema(space: PlanSpace, *, array_bounds: bool = True) -> dict[str, Any]:

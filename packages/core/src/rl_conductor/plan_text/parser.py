@@ -20,7 +20,8 @@ from rl_conductor.plan_text.extract import THOUGHT, extract_plan
 from rl_conductor.plan_text.forms import ACCEPT, ALL, BEFORE, LABELS, Form, Plan, RawStep, dumps, render
 from rl_conductor.plan_text.repair import repair_steps
 from rl_conductor.plan_text.shorten import shorten_plan
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 ROW_EXAMPLE = '[0, "...", []]'
 OBJECT_EXAMPLE = '{"subtask": "...", "worker": 0, "access": []}'

@@ -12,7 +12,8 @@ from typing import Any
 
 from rl_conductor.errors import WorkflowParseError
 from rl_conductor.plan_text.forms import ALL, BEFORE, RawStep, access_text, inputs_text
-from rl_conductor.workflow.workflow import PlanSpace, Step
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step
 
 ALL_WORDS = {"all", "any", "every", "everything", "previous", "true", "yes"}
 BEFORE_WORDS = {"before", "earlier", "earlier rounds"}

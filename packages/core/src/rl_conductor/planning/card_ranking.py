@@ -18,7 +18,7 @@ from math import log
 from rl_conductor.prompting.skill_matching import MAX_CACHED_TEXTS
 from rl_conductor.prompting.worked_examples import example_workers
 from rl_conductor.types import Card, Message
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 MAX_CARDS = 20
 """Maximum workers that are described to the planner; of a larger pool, the most fitting ones."""

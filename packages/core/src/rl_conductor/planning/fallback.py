@@ -8,7 +8,8 @@ from itertools import product
 from rl_conductor.errors import PolicyError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.prompting.subtasks import ANSWER, VERIFY
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 
 def single_step(worker: str, inputs: frozenset[str] | None = None) -> Workflow:

@@ -10,8 +10,8 @@ from rl_conductor.prompting.planner_prompt import PreviousRound
 from rl_conductor.prompting.worker_prompt import Evidence
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Card
+from rl_conductor.workflow.plan_space import PlanSpace
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import PlanSpace
 
 
 def collect_previous_rounds(rounds: Sequence[Round], first: PlanSpace, form: Form) -> list[PreviousRound]:

@@ -14,7 +14,8 @@ from rl_conductor.prompting.planner_prompt import PreviousRound
 from rl_conductor.trace.events import PlanRejected
 from rl_conductor.trace.trace import Call, PlanRecord
 from rl_conductor.types import Card, Message
-from rl_conductor.workflow.workflow import PlanSpace, Step
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Card, Message, Request, ResponseFormat, Roster, Sampling, Wording
 from rl_conductor.workflow.example import PlanExample
 from rl_conductor.workflow.limits import PLAN_TOKENS
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 log = logging.getLogger("rl_conductor")
 

@@ -21,7 +21,7 @@ from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Price, Roster, Sampling, Wording
 from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.limits import PLAN_TOKENS
-from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor.workflow.plan_space import AccessMode
 
 
 class WorkerSettings(Entry):

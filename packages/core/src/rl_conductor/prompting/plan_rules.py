@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from rl_conductor.plan_text.forms import Form
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 SYSTEM = (
     "You are a conductor. You never answer a question yourself: you write the plan by which other models answer it."

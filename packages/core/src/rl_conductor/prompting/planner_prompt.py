@@ -24,7 +24,7 @@ from rl_conductor.text.reasoning import split_reasoning
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Card, ImagePart, Message, Roster, TextPart, Wording
 from rl_conductor.workflow.example import MAX_EXAMPLES, PlanExample
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 REJECTED_PLAN_CHARS = 4_000
 """Characters kept of a rejected plan, from its end, when the Conductor is prompted again; valid plans are shorter."""

@@ -33,7 +33,7 @@ from rl_conductor.prompting.transcript import LEFT_OUT, QUESTION_CHARS
 from rl_conductor.prompting.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall, Wording
 from rl_conductor.workflow.example import MAX_EXAMPLES
-from rl_conductor.workflow.workflow import AccessMode, AttachmentRule, PlanSpace
+from rl_conductor.workflow.plan_space import AccessMode, AttachmentRule, PlanSpace
 
 _EVIDENCE = Evidence(label="1", subtask="Look.", reply="Seen.", worker="a")
 

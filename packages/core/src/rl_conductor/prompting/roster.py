@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from rl_conductor._internal.formatting import rates
 from rl_conductor.types import Card, Price, Roster
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 
 MODEL = "Model {number}"
 BRIEF_MODELS = "The models{units}:"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.prompting.skill_matching import best_matching
 from rl_conductor.types import Card, Roster
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.types import Card, Names, Roster, Sampling, Value, Wording
 from rl_conductor.workflow.example import PlanExample
-from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor.workflow.plan_space import AccessMode
 
 
 class Versions(Value):

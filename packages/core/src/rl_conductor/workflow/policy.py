@@ -12,7 +12,7 @@ from pydantic import Field
 
 from rl_conductor.errors import PolicyError
 from rl_conductor.types import Card, Names, Value
-from rl_conductor.workflow.workflow import AccessMode, PlanSpace
+from rl_conductor.workflow.plan_space import AccessMode, PlanSpace
 
 Selector = str
 """A worker's name, `tag:NAME`, `region:NAME`, or `*` for every worker."""

@@ -20,8 +20,9 @@ from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Request, Sampling, Usage, total
 from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.plan_space import AccessMode
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import AccessMode, Workflow
+from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.bench.results import SampleResult, require_any_answer
 from rl_conductor_training.tasks import Sample, Score, Task
 

@@ -16,7 +16,7 @@ from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker import Worker
-from rl_conductor.workflow.workflow import AccessMode
+from rl_conductor.workflow.plan_space import AccessMode
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.experience import fingerprint_workers
 from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder

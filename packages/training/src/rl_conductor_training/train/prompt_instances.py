@@ -17,8 +17,9 @@ from rl_conductor.scoring import Sample, Task
 from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.trace.trace import Round
 from rl_conductor.types import Message
+from rl_conductor.workflow.plan_space import PlanSpace
 from rl_conductor.workflow.policy import Policy
-from rl_conductor.workflow.workflow import PlanSpace, Workflow
+from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.train.config import CurriculumSettings, PlanSettings
 
 POLICY = Policy()

@@ -12,7 +12,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.grammar import constraint
 from rl_conductor.types import Grammar
-from rl_conductor.workflow.workflow import PlanSpace
+from rl_conductor.workflow.plan_space import PlanSpace
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.workers.pool_settings import EMBEDDED_PREFIX
 

@@ -14,7 +14,8 @@ from rl_conductor.plan_text.parser import parse
 from rl_conductor.prompting.planner_prompt import PromptSettings, planner_messages
 from rl_conductor.text.delimiters import new_delimiter_key
 from rl_conductor.types import Card, Grammar, Message
-from rl_conductor.workflow.workflow import PlanSpace, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Workflow
 
 
 @dataclass(frozen=True)

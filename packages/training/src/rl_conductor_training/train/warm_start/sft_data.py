@@ -17,7 +17,8 @@ from rl_conductor.plan_text.forms import render
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Value
 from rl_conductor.workflow.example import MAX_EXAMPLES
-from rl_conductor.workflow.workflow import PlanSpace, Step, Workflow
+from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.workflow import Step, Workflow
 from rl_conductor_training.tasks.groups import shared_questions
 from rl_conductor_training.train.budget import CapReachedError
 from rl_conductor_training.train.config import WarmStartSettings
