@@ -37,7 +37,7 @@ MODULES = {
     "rl_conductor.workflow": "Workflows, plan spaces, policies and limits.",
     "rl_conductor.plan_text": "Rendering, parsing and constraining plans.",
     "rl_conductor.guardrails": "Checks of requests, prompts, replies and answers.",
-    "rl_conductor.trace": "The run as data: traces, events and audit records.",
+    "rl_conductor.trace": "The run as data: traces, events and summaries.",
     "rl_conductor.replay": "Replay of traces, unchanged or with a changed step.",
     "rl_conductor.scoring": "Samples, scorers and scores.",
     "rl_conductor.errors": "The error classes.",

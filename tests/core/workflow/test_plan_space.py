@@ -103,6 +103,13 @@ def test_what_keeps_the_rules_is_returned_as_it_is() -> None:
     assert space().check(DIAMOND) is DIAMOND
 
 
+def test_a_callers_workflow_may_have_long_subtasks_and_read_any_steps() -> None:
+    binary = space(access="binary", subtask_chars=5)
+    plan = workflow(step(), step(), step("ada", 0))
+    assert len(binary.violations(plan)) == 4
+    assert binary.relaxed_for(plan).violations(plan) == ()
+
+
 def test_every_broken_rule_is_named() -> None:
     assert len(space(allowed=frozenset({"bob"}), max_steps=4, last=frozenset({"cy"})).violations(DIAMOND)) == 5
 
