@@ -19,7 +19,8 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.events import Event
-from rl_conductor.trace.trace import Call, PlanRecord, Round, RoutingDecision, StepResult, Trace
+from rl_conductor.trace.routing_decision import RoutingDecision
+from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import Completion, JsonFormat, Message, Price, Request, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Flow, Policy

@@ -19,7 +19,8 @@ from rl_conductor.planning.fallback import fallback_workflow, single_step
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.prompting.worker_prompt import with_prompt
-from rl_conductor.trace.trace import Call, PlanRecord, Round, RoutingDecision, StepResult
+from rl_conductor.trace.routing_decision import RoutingDecision
+from rl_conductor.trace.trace import Call, PlanRecord, Round, StepResult
 from rl_conductor.types import Continuation, Request
 from rl_conductor.workflow.plan_space import PlanSpace
 from rl_conductor.workflow.workflow import Workflow

@@ -13,16 +13,8 @@ from pydantic import Field
 
 from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.events import Event, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
-from rl_conductor.trace.trace import (
-    Answer,
-    NestedRun,
-    PlanOrigin,
-    PlanRecord,
-    Round,
-    RoutingDecision,
-    StepResult,
-    Trace,
-)
+from rl_conductor.trace.routing_decision import RoutingDecision
+from rl_conductor.trace.trace import Answer, NestedRun, PlanOrigin, PlanRecord, Round, StepResult, Trace
 from rl_conductor.types import Text, Usage, Value, total
 from rl_conductor.workflow.workflow import Step
 

@@ -16,6 +16,7 @@ from pydantic import Field
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.trace.feedback import Feedback
 from rl_conductor.trace.outcomes import CANCELLED, CallOutcome
+from rl_conductor.trace.routing_decision import RoutingDecision
 from rl_conductor.trace.setup import Setup, Versions
 from rl_conductor.types import (
     Completion,
@@ -173,33 +174,6 @@ PlanOrigin = Literal["planner", "given", "single", "router", "learned", "fallbac
 """The origin of the workflow: the planner, the caller (`given`), a policy that leaves one choice (`single`), a
 classifier that rates the request as simple (`router`), a selector of learned workflows (`learned`), the fallback after
 the planner failed, or a continuation of the worker's tool calls."""
-
-
-class RoutingDecision(Value):
-    """A classifier's decision, before planning, whether a request needs a plan."""
-
-    route: Literal["single", "conductor"]
-    """One call of one worker, or a plan."""
-    worker: str
-    """The worker of that one call."""
-    probability: float | None
-    """Probability that this call's answer is correct; `None` if the request differs too much from the training data."""
-    threshold: float
-    """The minimum probability for a single call."""
-    classifier: str
-    """SHA-256 of the classifier that decided."""
-    reason: str = ""
-    """Why a plan is needed regardless of the probability; empty when the probability alone decided."""
-
-    @property
-    def in_words(self) -> str:
-        """The decision and its reason, as a sentence without a period."""
-        reason = self.reason
-        if self.probability is not None and not reason:
-            comparison = "from" if self.route == "single" else "below"
-            reason = f"right with probability {self.probability:.3f}, {comparison} {self.threshold:.3f}"
-        choice = f"one call of {self.worker}" if self.route == "single" else "planned"
-        return f"{choice}: {reason} (router {self.classifier[:12]})"
 
 
 class PlanRecord(Value):

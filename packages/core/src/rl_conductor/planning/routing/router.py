@@ -22,7 +22,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.planning.routing.features import Finite, request_features
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.features import BUCKETS, dot_product, length_feature, word_features
-from rl_conductor.trace.trace import RoutingDecision
+from rl_conductor.trace.routing_decision import RoutingDecision
 from rl_conductor.types import Names, Request, Value, prompt_in
 
 RECREATE = "create the router file again with rl-conductor calibrate --router"
