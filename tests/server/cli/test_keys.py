@@ -53,6 +53,16 @@ def test_errors_say_what_is_wrong(cli: Cli, url: str, tmp_path: Path, arguments:
     assert message in result.stderr
 
 
+def test_no_key_is_created_for_a_model_that_the_settings_do_not_have(cli: Cli, url: str, tmp_path: Path) -> None:
+    settings = tmp_path / "server.toml"
+    house = 'model = "openai:of-the-house"\noptions = { base_url = "http://127.0.0.1:9/v1" }'
+    settings.write_text(f'[workers.house]\n{house}\n[store]\nurl = "{url}"\n')
+    refused = cli("keys", "create", "team-a", "--model", "conductor-min", "--config", str(settings))
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "--model: there is no model 'conductor-min'; write one of conductor-mini, conductor-ultra" in refused.stderr
+    assert cli("keys", "create", "team-a", "--model", "conductor-mini", "--config", str(settings)).exit_code == 0
+
+
 @pytest.mark.parametrize(("limit", "warns"), [("--usd", True), ("--tokens", False)])
 def test_a_budget_that_refuses_calls_without_a_price_is_created_with_a_warning(
     cli: Cli, url: str, tmp_path: Path, limit: str, warns: bool

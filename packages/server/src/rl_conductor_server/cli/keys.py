@@ -19,7 +19,7 @@ from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.created_keys import KeyTerms, check_key_name, create_key, revoke_key, rotate_key
 from rl_conductor_server.auth.keys import check_new_name, configured_names
-from rl_conductor_server.catalog import build_catalog
+from rl_conductor_server.catalog import ModelCatalog, build_catalog
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.cli.server_options import discover_pool
 from rl_conductor_server.experiments.experiment import Experiments
@@ -85,9 +85,13 @@ def create(
         expires_in_days=expires_in_days,
         admin=admin,
     )
+    models = _load_models(config) if terms.models or terms.usd is not None else None
+    if models is not None:
+        models.check_models(terms.models or (), of="--model")
     secret = store_options.with_store(store, config, lambda opened: create_key(opened, name, terms), create=True)
     _print_secret(name, secret, as_json=as_json)
-    _warn_of_unknown_prices(name, terms, config)
+    for warning in () if models is None else models.price_warnings({name: terms}):
+        console.note(console.stderr(), f"warning: {warning}", style="yellow")
 
 
 @app.command(name="list")
@@ -155,16 +159,14 @@ def _terms(**values: Any) -> KeyTerms:
         raise ConfigError(f"--{wrong.path.replace('_', '-')}: {wrong.message}") from error
 
 
-def _warn_of_unknown_prices(name: str, terms: KeyTerms, config: Path | None) -> None:
-    """Warns if the budget of a key refuses calls of models in the settings."""
-    settings = read_settings(config) if config and terms.usd is not None else None
-    if settings is None or not (settings.pool or settings.workers):
-        return
-    # Some pools can be built only where the server is, as with vendors' keys in its environment.
-    with suppress(ConfigError):
-        catalog = build_catalog(discover_pool(settings), settings.models)
-        for warning in Experiments(settings.experiments, catalog).catalog.price_warnings({name: terms}):
-            console.note(console.stderr(), f"warning: {warning}", style="yellow")
+def _load_models(config: Path | None) -> ModelCatalog | None:
+    """Builds the models of the settings; `None` if these name no pool, or only the server's machine can build it."""
+    settings = read_settings(config) if config else Settings()
+    if not (settings.pool or settings.workers):
+        return None
+    with suppress(ConfigError):  # as without vendors' keys in the environment
+        return Experiments(settings.experiments, build_catalog(discover_pool(settings), settings.models)).catalog
+    return None
 
 
 def _print_secret(name: str, secret: str, *, as_json: bool) -> None:
