@@ -130,6 +130,13 @@ async def test_a_run_shows_each_step_with_its_worker_and_prompt(serve: Serve) ->
         assert expected in text, expected
 
 
+async def test_a_limit_of_zero_is_shown(serve: Serve) -> None:
+    at = await serve()
+    text = await page(at, f"/runs/{await ask(at, conductor={'limits': {'usd': '0', 'seconds': 9}})}")
+    limits = dict(re.findall(r"<dt>Max (.*?)</dt><dd>(.*?)</dd>", text))
+    assert (limits["US dollars"], limits["seconds"], limits["characters of a reply"]) == ("0", "9.0", "16,777,216")
+
+
 async def test_attempts_and_replaced_workers_are_shown(serve: Serve) -> None:
     a = ScriptedModel(busy)
     at = await serve({"a": a, "b": "from b"})
