@@ -15,6 +15,12 @@ def test_validity_and_accuracy_given_validity_are_separate() -> None:
     assert (metrics["plans"], metrics["scored"]) == (8, 4)
 
 
+def test_partial_scores_count_with_their_value() -> None:
+    metrics = step_metrics([[INVALID, scored_plan(0.4), scored_plan(0.8)]], [[]], [None])
+    assert metrics["right"] == pytest.approx(0.4)
+    assert metrics["right_if_valid"] == pytest.approx(0.6)
+
+
 def test_groups_with_equal_rewards_have_no_advantage() -> None:
     rewards: list[list[float | None]] = [[0.5, 0.5, None], [0.5, 1.0, 0.0], [None, None, None], [1.0, 1.0, 1.0]]
     assert step_metrics([[RIGHT]] * 4, rewards, [None] * 4)["no_advantage"] == 3 / 4

@@ -1,7 +1,7 @@
 """Metrics of a training step. Pure.
 
 A rising reward may only mean that more plans are valid. So the metrics separate the share of valid plans from the share
-of right answers *given* a valid plan.
+of right answers *given* a valid plan, which is the mean score where scores are partial.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def step_metrics(
         "plans": len(all_plans),
         "scored": len(valid),
         "valid": _mean([plan.valid for plan in all_plans]),
-        "right": _mean([plan.right for plan in unmasked]),
-        "right_if_valid": _mean([plan.right for plan in valid]),
+        "right": _mean([plan.score or 0.0 for plan in unmasked]),
+        "right_if_valid": _mean([plan.score or 0.0 for plan in valid]),
         "masked": _mean([plan.masked for plan in all_plans]),
         "no_advantage": _mean([_all_equal(group) for group in rewards]),
         "steps": _mean([len(workflow.steps) for workflow in workflows]),
