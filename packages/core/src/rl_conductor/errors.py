@@ -16,7 +16,7 @@
     │   └── BadResponseError        the reply was empty, truncated or malformed
     │       ├── OutputLimitError    the model used up max_tokens before it wrote an answer
     │       └── ReplyFormatError    the reply lacks the required format or tool call; .completion
-    ├── WorkflowError               the plan is unusable; .text is the Conductor's reply
+    ├── WorkflowError               the plan is unusable; .text is the planner's reply
     │   ├── WorkflowParseError      it is not in the plan language
     │   └── WorkflowValidationError it is, but the workflow may not run; .violations
     ├── RunError                    a run ended without an answer; .trace has its steps and cost
@@ -179,7 +179,7 @@ class ReplyFormatError(BadResponseError):
 
 
 class WorkflowError(ConductorError):
-    """The plan is unusable; `text` is the Conductor's reply."""
+    """The plan is unusable; `text` is the planner's reply."""
 
     def __init__(self, message: str, *, text: str = "") -> None:
         super().__init__(message)

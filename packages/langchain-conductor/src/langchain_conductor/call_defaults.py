@@ -25,23 +25,23 @@ class AnswerOptions(BaseModel):
     """Options of a call, which are also settings of a `ChatConductor` as the defaults of all its calls."""
 
     temperature: float | None = None
-    """This and the next five apply to the worker that gives the answer."""
+    """Sampling temperature of the worker that gives the answer."""
     top_p: float | None = None
-    """Share of the most probable tokens that are sampled from."""
+    """The answer is sampled from the most probable tokens with this share of the probability, 0 to 1."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Maximum tokens of the answer, reasoning included."""
     seed: int | None = None
-    """Seed of sampling, for vendors that have one."""
+    """Seed of the answer's sampling, for vendors that support one."""
     stop: StopSequences | None = None
     """Texts that end the answer."""
     reasoning_effort: Effort | None = None
-    """How long to think before the answer."""
+    """How long the worker that gives the answer may think."""
     timeout: float | None = None
     """Seconds for the whole run."""
 
     @property
     def sampling(self) -> Sampling:
-        """The options for the worker, as the core's value."""
+        """The sampling parameters of the worker that gives the answer."""
         return Sampling(
             temperature=self.temperature,
             top_p=self.top_p,

@@ -48,25 +48,25 @@ class GuardrailMiddleware(AgentMiddleware[Any, Any, Any]):
     @hook_config(can_jump_to=["end"])
     @override
     def before_model(self, state: AgentState[Any], runtime: Any) -> Update | None:
-        """Checks all messages."""
+        """Checks all messages of the state before the model is called."""
         return run_sync(self._check("input", state["messages"]))
 
     @hook_config(can_jump_to=["end"])
     @override
     async def abefore_model(self, state: AgentState[Any], runtime: Any) -> Update | None:
-        """Checks all messages."""
+        """Checks all messages of the state before the model is called."""
         return await self._check("input", state["messages"])
 
     @hook_config(can_jump_to=["end"])
     @override
     def after_model(self, state: AgentState[Any], runtime: Any) -> Update | None:
-        """Checks the reply."""
+        """Checks the model's reply, and a structured response."""
         return run_sync(self._check_reply(state))
 
     @hook_config(can_jump_to=["end"])
     @override
     async def aafter_model(self, state: AgentState[Any], runtime: Any) -> Update | None:
-        """Checks the reply."""
+        """Checks the model's reply, and a structured response."""
         return await self._check_reply(state)
 
     async def _check_reply(self, state: AgentState[Any]) -> Update | None:

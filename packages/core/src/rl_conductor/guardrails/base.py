@@ -98,7 +98,7 @@ class Refuse:
 
 
 Verdict = Allow | Redact | Replace | Refuse
-"""What a guardrail decides about a text."""
+"""The decision of a guardrail about a text."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -108,7 +108,7 @@ class Guardrail(ABC):
     name: str
     """Its name in traces and errors."""
     stages: Stages
-    """Where it checks."""
+    """The stages at which it checks."""
     fail_open: bool = False
     """Uses the text when the check itself fails. By default it is refused then."""
     timeout: float | None = DEFAULT_TIMEOUT

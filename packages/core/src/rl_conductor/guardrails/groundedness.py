@@ -56,7 +56,7 @@ class GroundednessGuardrail(Guardrail):
     name: str = "groundedness"
     stages: Stages = ("answer",)
     on_doubt: Literal["refuse", "replace"] = "refuse"
-    """What happens to an answer that is not supported."""
+    """Whether an answer without support is refused, or replaced by `replacement`."""
     replacement: str = DEFAULT_REPLACEMENT
     """The answer that is given instead, with `on_doubt="replace"`."""
     without_evidence: Literal["allow", "doubt"] = "allow"

@@ -120,7 +120,7 @@ class GuardrailEntry(Entry):
     name: str | None = Field(default=None, min_length=1)
     """Its name in traces and errors; by default that of its type."""
     stages: tuple[Stage, ...] | None = Field(default=None, min_length=1)
-    """Where it checks; by default as its type does."""
+    """The stages at which it checks; by default those of its type."""
     fail_open: bool = False
     """Uses texts when the check itself fails. By default they are refused then."""
     timeout: float | None = Field(default=None, gt=0)

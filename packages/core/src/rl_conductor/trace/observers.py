@@ -17,7 +17,7 @@ class RunInfo:
     conductor: str
     """The conductor's name."""
     planner: str
-    """The Conductor's own model, as `provider:name`."""
+    """The planner's model, as `provider:name`."""
     workers: Mapping[str, str]
     """The model of each worker."""
     elapsed: float = 0.0

@@ -51,7 +51,7 @@ class StepSummary(PlannedStep):
     tools: dict[str, int] = Field(default_factory=dict, exclude_if=not_)
     """The number of uses of each tool of the worker's own, by name."""
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
-    """What guardrails said about its prompts and replies."""
+    """Checks of its prompts and replies by guardrails."""
 
     @classmethod
     def of_result(cls, result: StepResult) -> Self:
@@ -103,7 +103,7 @@ class PlanSummary(Value):
     """Why no learned workflow ran, or why the trained planner left the request to the general one."""
     usage: Usage
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
-    """What guardrails said about the request."""
+    """Checks of the request by guardrails."""
 
     @classmethod
     def of(cls, plan: PlanRecord) -> Self:
@@ -138,7 +138,7 @@ class Summary(Value):
     run: str
     """The id of its trace."""
     planner: str
-    """The Conductor's own model."""
+    """The planner's model, as `provider:name`."""
     model: str | None
     """The model that gave the answer, as reported by its vendor; `None` without an answer."""
     answer: Answer | None

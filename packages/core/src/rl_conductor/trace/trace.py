@@ -157,7 +157,7 @@ class StepResult(Value):
     seconds: float = 0.0
     """Seconds from then until it finished, including the wait for a free slot."""
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
-    """What guardrails said about its prompts and replies."""
+    """Checks of its prompts and replies by guardrails."""
 
     @property
     def text(self) -> str:
@@ -202,7 +202,7 @@ class PlanRecord(Value):
     planning_reason: Text = Field(default="", exclude_if=not_)
     """Why no learned workflow ran, or why the trained planner left the request to the general one."""
     checks: tuple[GuardrailCheck, ...] = Field(default=(), exclude_if=not_)
-    """What guardrails said about the request, before planning; their calls are among `calls`."""
+    """Checks of the request by guardrails, before planning; their calls are among `calls`."""
 
     @property
     def is_complete(self) -> bool:
@@ -263,7 +263,7 @@ class Trace(Value):
     limits: Limits
     """The limits of the run."""
     planner: str
-    """The Conductor's own model."""
+    """The planner's model, as `provider:name`."""
     rounds: tuple[Round, ...] = ()
     """The plans and the results of their steps, in order."""
     answer: Answer | None = None

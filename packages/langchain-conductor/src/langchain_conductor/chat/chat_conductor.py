@@ -193,7 +193,7 @@ class ChatConductor(ChatConductorSettings):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> AIMessage:
-        """Returns the whole answer."""
+        """Answers a conversation, and returns the answer in one piece."""
         config = ensure_config(config)
         return super(ChatConductor, self._for_run(None, config)).invoke(input, config, **kwargs)
 
@@ -203,7 +203,7 @@ class ChatConductor(ChatConductorSettings):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> AIMessage:
-        """Returns the whole answer."""
+        """Answers a conversation, and returns the answer in one piece."""
         config = ensure_config(config)
         return await super(ChatConductor, self._for_run(None, config)).ainvoke(input, config, **kwargs)
 

@@ -51,19 +51,19 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
     """By name: LangChain chat models, other runnables (agents, graphs, chains), `provider:model`, core workers, or
     entries such as `{"model": agent, "description": "looks up prices"}`. The planner reads names and descriptions."""
     planner: SkipValidation[AnyModel | Planner] | None = None
-    """Writes the plans; by default the discovered one, or the first worker that is a language model."""
+    """The model that writes the plans; by default the discovered one, or the first worker that is a language model."""
     conductor_source: SkipValidation[LearnedSource] | None = Field(default=None, alias="conductor")
     """The folder of a conductor that `rl-conductor learn` created, or a core Conductor. It is passed, and assigned, as
     `conductor`; the attribute of that name is the Conductor that is built from it and the other settings."""
     instructions: str = ""
     """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     model: str | None = None
-    """The profile, `mini` or `ultra`, also for one call. It has LangChain's name for what distinguishes models of one
-    class, as `profile` is LangChain's name for what a model supports."""
+    """The profile: `mini` (few steps, a deadline, cheap workers first) or `ultra` (five steps, a second round). It may
+    be set for one call. LangChain uses the name `profile` for the features that a model supports."""
     policy: Policy | None = None
-    """Which workers are used, and which replies they may see."""
+    """Restricts the workers that are used and the replies that they may see."""
     limits: Limits | None = None
-    """What a run may cost and how long it may take."""
+    """Bounds the dollars, tokens, calls, seconds, rounds and steps of a run."""
     rounds: int | None = Field(default=None, ge=1)
     """Maximum number of plans that run one after the other; replaces `limits.rounds`."""
     max_retries: int | None = Field(default=None, ge=0)

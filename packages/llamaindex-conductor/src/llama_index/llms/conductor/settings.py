@@ -49,19 +49,19 @@ class ConductorSettings(FunctionCallingLLM):
     instructions: str = ""
     """Your own instructions for plans, such as when to check a result; replaces those of `planner`."""
     policy: Policy | None = None
-    """Which workers are used, and which replies they may see."""
+    """Restricts the workers that are used and the replies that they may see."""
     limits: Limits | None = None
-    """What a run may cost and how long it may take."""
+    """Bounds the dollars, tokens, calls, seconds, rounds and steps of a run."""
     profile: ProfileName | None = None
-    """A balance of quality and latency."""
+    """`mini` (few steps, a deadline, cheap workers first) or `ultra` (five steps, a second round)."""
     access: AccessMode | None = None
     """Whether a step reads all earlier steps or none (`binary`), or any of them; by default as in the pool file."""
     guardrails: Any = None
     """A list of guardrails, which check the messages, workers' prompts and replies, and the answer."""
     temperature: float | None = None
-    """Temperature of the answer."""
+    """Sampling temperature of the worker that gives the answer."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Maximum tokens of the answer."""
+    """Maximum tokens of the answer, reasoning included."""
     context_window: int | None = None
     """Tokens that a final worker can read and write; by default the smallest known one of the language models."""
 
