@@ -14,7 +14,8 @@ from core.runs import down, plan, worker
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import AuthenticationError
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.types import Request
+from rl_conductor.types import Price, Request
+from rl_conductor.workflow import Limits
 
 KEY = "sk-0123456789-very-secret"
 TWO = plan((0, "Draft.", []), (1, "Answer.", ["all"]))
@@ -67,6 +68,17 @@ async def test_what_a_vendor_says_is_recorded_and_not_logged(caplog: pytest.LogC
 
     await conductor(TWO, a=ScriptedModel(refused, name="a"), b="y").run("hi")
     assert logged(caplog) == []
+
+
+async def test_a_worker_that_is_not_called_for_want_of_a_price_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    free = Price(input=0, output=0)
+    unpriced = ScriptedModel("x", name="a", price=None)
+    trace = await conductor(ScriptedModel(TWO, name="p", price=free), a=unpriced, b=ScriptedModel("y", price=free)).run(
+        "hi", limits=Limits(usd=1)
+    )
+    assert [result.step.worker for result in trace.results] == ["b", "b"]
+    (line,) = logged(caplog)
+    assert "(a, attempt 1): the price of scripted:a is unknown, so limits.usd can't be enforced" in line
 
 
 @pytest.mark.parametrize(("planner", "why"), [("no plan", "no plan: neither"), (down, "out of order")])

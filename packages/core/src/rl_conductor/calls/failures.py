@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from rl_conductor.calls.budget import UNKNOWN_PRICE
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -50,6 +51,13 @@ def outcome_of(error: ConductorError, *, reached_model: bool) -> CallOutcome:
     if isinstance(error, ContextLengthError) and not reached_model:
         return "refused"
     return "timeout" if isinstance(error, ModelTimeoutError) else "error"
+
+
+def needs_warning(error: ConductorError) -> bool:
+    """Whether the failure of a call is logged: no adapter knows the cause, or the call has no price to limit."""
+    if isinstance(error, LimitError):
+        return error.needed == UNKNOWN_PRICE
+    return type(error) is ModelError and error.status is None
 
 
 def format_for_log(error: object, model: Model) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rl_conductor.calls.attempt import Attempt
 from rl_conductor.calls.context import RunContext
-from rl_conductor.calls.failures import format_for_log, log, outcome_of
+from rl_conductor.calls.failures import format_for_log, log, needs_warning, outcome_of
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, OutputLimitError, ReplyFormatError
 from rl_conductor.models.base import Model
@@ -120,7 +120,7 @@ class ModelCall:
             raise
         except ConductorError as error:
             self._record(attempt, started, outcome_of(error, reached_model=attempt.reached_model), failure=error)
-            if type(error) is ModelError and error.status is None:  # no adapter knows the cause
+            if needs_warning(error):
                 which = f"attempt {self.attempts}" if self.worker is None else f"{self.worker}, attempt {self.attempts}"
                 log.warning("a call to %s failed (%s): %s", self.model.name, which, format_for_log(error, self.model))
             raise
