@@ -219,7 +219,7 @@ def test_the_planner_reads_names_and_descriptions_of_agents_graphs_tools_and_fun
         "0 math_expert",
         "1 research_expert: Finds facts on the web",
         "2 prices: Looks up prices",
-        "3 sky: Tells the weather of a city",
+        "3 sky: Tells the weather of a city; free",
         "4 team: support_team",
         "5 other",
         "6 named: Writes code; Python; free",

@@ -31,17 +31,16 @@ from langchain_conductor.models.json_replies import (
     truncated_reply,
     with_text,
 )
+from langchain_conductor.models.prices import price_of_chat
 from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.sampling import apply_sampling
 from langchain_conductor.models.vendor_messages import adapt_messages
 from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import PLAN_FORMAT_NAME, checked, price_of, require, vendor_safe_name, within
+from rl_conductor.integration import PLAN_FORMAT_NAME, checked, require, vendor_safe_name, within
 from rl_conductor.models import Capabilities
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Tool
 
-PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
-"""Providers that LangChain and the price data name differently."""
 TOOL_OPTIONS = ("tools", "tool_choice", "parallel_tool_calls", "response_format")
 """Bound options that are replaced when a request has tools or a format."""
 FUNCTION_KEYS = ("function", "input_schema", "parameters", "function_declarations", "toolSpec")
@@ -81,7 +80,7 @@ class ChatModel:
         self.chat = chat
         self._providers = {entry.get("ls_provider", "langchain") for entry in params}
         self.name = name or f"{provider}:{model_name}"
-        self.price = price or price_of(PRICE_PROVIDERS.get(provider, provider), model_name)
+        self.price = price or price_of_chat(params[0])
         capabilities = capabilities or _common_capabilities([_read_capabilities(model) for model, _ in models])
         thinking_tokens = max(_thinking_tokens(model, kwargs) for model, kwargs in models)
         self.capabilities = capabilities.model_copy(update={"thinking_tokens": thinking_tokens})

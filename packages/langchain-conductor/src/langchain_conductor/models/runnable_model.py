@@ -9,9 +9,13 @@ from functools import cached_property
 from typing import Any, get_type_hints, is_typeddict
 from uuid import uuid4
 
+from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, BaseMessageChunk
-from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, ensure_config
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, RunnableSequence, ensure_config
+from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
+from langchain_core.tools import BaseTool
 from pydantic_core import to_json
 
 from langchain_conductor.messages import lc_messages
@@ -19,12 +23,13 @@ from langchain_conductor.models.budget import enforce_budget
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.interrupts import invoke_interruptible, paused_error
 from langchain_conductor.models.invocation import callers_configurable, has_graph, is_async_only, stream
+from langchain_conductor.models.prices import prices_in
 from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.usage import UsageCallback, count_usage
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import checked, prompt_in, require, within
+from rl_conductor.integration import checked, priced, prompt_in, require, subtask_in, within
 from rl_conductor.models import Capabilities
-from rl_conductor.types import Completion, Delta, Price, Request
+from rl_conductor.types import FREE, Completion, Delta, Price, Request, Usage
 
 MESSAGES = "messages"
 """The field in which graphs store the conversation."""
@@ -38,11 +43,15 @@ ADDED_PIECES = (str, BaseMessageChunk, AddableDict)
 """Pieces of streams that continue the previous one; others, such as those of JSON parsers, replace it."""
 
 
+EMPTY_RESULT = "(nothing was found)"
+"""Reply of a retriever or a tool that finds nothing."""
+
+
 class RunnableModel:
     """A runnable that is not a chat model, such as a compiled graph, an agent or a chain, as a `Model`.
 
     It gets the whole conversation if it takes messages, else the last user's turn as text: that contains the task, the
-    replies that the step may read, and the subtask.
+    replies that the step may read, and the subtask. A retriever or a tool gets only the subtask.
     """
 
     def __init__(
@@ -58,7 +67,7 @@ class RunnableModel:
         Args:
             runnable: its output may be text, a message, a state with `messages`, or any value that JSON can represent.
             name: by default the runnable's own.
-            price: of the tokens that the chat models in it report.
+            price: of the tokens that the chat models in it report; by default their own, if they have the same one.
             capabilities: by default none: it has its own tools, and takes text.
 
         Raises:
@@ -66,7 +75,10 @@ class RunnableModel:
         """
         self.runnable = runnable
         self.name = name or f"langchain:{runnable.get_name()}"
-        self.price = price
+        self._takes_query = _takes_query(runnable)
+        prices = prices_in(runnable) if price is None else {price}
+        self._is_search = self._takes_query and not prices
+        self.price = FREE if self._is_search else prices.pop() if len(prices) == 1 else None
         self.capabilities = (capabilities or Capabilities()).model_copy(update={"plans": False})
         self._field = _find_input_field(runnable)
 
@@ -76,7 +88,11 @@ class RunnableModel:
     async def complete(self, request: Request) -> Completion:
         """Returns the whole reply."""
         require(self, request)
-        with translate_errors(self.name, self.runnable), count_usage() as usage, enforce_budget(self.name, self.price):
+        with (
+            translate_errors(self.name, self.runnable),
+            count_usage() as usage,
+            enforce_budget(self.name, self._token_price),
+        ):
             async with asyncio.timeout(request.timeout):
                 value = self._to_input(request)
                 output = await invoke_interruptible(
@@ -93,7 +109,11 @@ class RunnableModel:
             return
         output: Any = None
         streamed_text = ""
-        with translate_errors(self.name, self.runnable), count_usage() as usage, enforce_budget(self.name, self.price):
+        with (
+            translate_errors(self.name, self.runnable),
+            count_usage() as usage,
+            enforce_budget(self.name, self._token_price),
+        ):
             pieces = stream(self.runnable, self._to_input(request), async_only=self._async_only)
             async with aclosing(within(request.timeout, pieces)) as pieces_in_time:
                 async for piece in pieces_in_time:
@@ -107,6 +127,11 @@ class RunnableModel:
 
     async def aclose(self) -> None:
         """Does nothing: the resources of the runnable belong to the code that created it."""
+
+    @property
+    def _token_price(self) -> Price | None:
+        """The price of the tokens that the chat models in it report; it may have some that were not found in it."""
+        return None if self._is_search and self.price == FREE else self.price
 
     @cached_property
     def _async_only(self) -> bool:
@@ -122,14 +147,18 @@ class RunnableModel:
             messages = lc_messages(request.messages)
             return {MESSAGES: messages} if self._field == MESSAGES else messages
         text = prompt_in(request.messages)
+        text = subtask_in(text) if self._takes_query else text
         return {self._field: text} if self._field else text
 
     def _to_completion(self, request: Request, output: Any, usage: UsageCallback) -> Completion:
         if isinstance(output, Mapping) and INTERRUPT in output:
             raise paused_error(self.name)
-        text, metadata = text_of_output(output), {"model_name": self.name}
-        reply = AIMessage(text, usage_metadata=usage.total, response_metadata=metadata)
-        return checked(core_completion(reply, model=self.name, price=self.price), request)
+        text = EMPTY_RESULT if self._takes_query and output == [] else text_of_output(output)
+        reply = AIMessage(text, usage_metadata=usage.total, response_metadata={"model_name": self.name})
+        completion = core_completion(reply, model=self.name, price=self._token_price)
+        if self._is_search and usage.total is None:
+            completion = completion.model_copy(update={"usage": priced(Usage(), self.price)})
+        return checked(completion, request)
 
 
 # ------------------------------------------------------------------------------------------- inputs
@@ -149,6 +178,15 @@ def _call_config(runnable: Runnable[Any, Any]) -> RunnableConfig:
     if has_own_checkpointer and not any("thread_id" in each.get("configurable", {}) for each in (own, caller)):
         config["configurable"] = {**callers_configurable(), "thread_id": str(uuid4())}
     return config
+
+
+def _takes_query(runnable: Runnable[Any, Any]) -> bool:
+    """Whether the input goes to a retriever or a tool, perhaps the first one of a chain."""
+    if isinstance(runnable, RunnableBindingBase):
+        return _takes_query(runnable.bound)
+    if isinstance(runnable, RunnableSequence):
+        return _takes_query(runnable.first)
+    return isinstance(runnable, BaseRetriever | BaseTool)
 
 
 def _find_input_field(runnable: Runnable[Any, Any]) -> str:
@@ -190,7 +228,14 @@ def text_of_output(output: Any) -> str:
         output = output[MESSAGES][-1]
     if isinstance(output, str | BaseMessage):
         return _text_of_piece(output)
+    if isinstance(output, list) and output and all(isinstance(item, Document) for item in output):
+        return "\n\n".join(map(_passage, output))
     return to_json(output, fallback=str).decode()
+
+
+def _passage(document: Document) -> str:
+    metadata = "\n".join(f"{key}: {value}" for key, value in document.metadata.items())
+    return f"{metadata}\n\n{document.page_content}" if metadata else document.page_content
 
 
 def _text_of_piece(piece: Any) -> str:

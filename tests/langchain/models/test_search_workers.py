@@ -1,0 +1,149 @@
+"""Retrievers and tools as workers: what they are asked, what they reply, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.language_models import BaseChatModel, FakeListChatModel
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from pydantic import Field, SecretStr
+
+from core.runs import plan
+from langchain_conductor import ChatConductor, ChatModel, RunnableModel, pool_of
+from rl_conductor import Limits, Policy, Price, Request, ScriptedModel
+from rl_conductor.integration import price_of
+from rl_conductor.types import FREE, Usage
+
+PRICE = Price(input=1, output=1)
+PASSAGES = [
+    Document("Returns take 30 days.", metadata={"source": "rules.md", "page": 2}),
+    Document("Keep the receipt."),
+]
+
+
+class Rules(BaseRetriever):
+    """Finds the passages about returns."""
+
+    queries: list[str] = Field(default_factory=list)
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        self.queries.append(query)
+        return PASSAGES if "return" in query else []
+
+
+@tool
+def search(query: str) -> str:
+    """Searches the web."""
+    return f"found: {query}"
+
+
+def first_reply(worker: Any, subtask: str = "return of bicycles", **settings: Any) -> tuple[str, Usage]:
+    """The reply and the usage of a worker that does the first of two steps."""
+    planner = ScriptedModel(plan((0, subtask, []), (1, "Answer.", ["all"])), price=PRICE)
+    workers = {"search": worker, "writer": ScriptedModel("Yes.", price=PRICE)}
+    chat = ChatConductor(workers, planner=planner, policy=Policy(final="writer"), **settings)
+    trace = chat.conductor.run_sync(Request.user("May I return it?"), limits=settings.get("limits"))
+    result = trace.results[0]
+    assert result.step.worker == "search"
+    return result.text, result.usage
+
+
+WRAPPERS: dict[str, Callable[[Rules], Runnable[Any, Any]]] = {
+    "alone": lambda rules: rules,
+    "configured": lambda rules: rules.with_config(tags=["mine"]).with_retry(),
+    "in a chain": lambda rules: rules | RunnableLambda(lambda documents: documents),
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_retriever_searches_with_the_subtask_and_returns_its_passages(wrapper: str) -> None:
+    rules = Rules()
+    text, _ = first_reply(WRAPPERS[wrapper](rules))
+    assert rules.queries == ["return of bicycles"]
+    assert text == "source: rules.md\npage: 2\n\nReturns take 30 days.\n\nKeep the receipt."
+
+
+def test_a_retriever_that_finds_nothing_says_so() -> None:
+    assert first_reply(Rules(), "repairs")[0] == "(nothing was found)"
+
+
+def test_a_tool_gets_the_subtask() -> None:
+    assert first_reply(search)[0] == "found: return of bicycles"
+
+
+@pytest.mark.parametrize("worker", [Rules(), search, Rules() | RunnableLambda(str)], ids=["retriever", "tool", "chain"])
+@pytest.mark.parametrize("limits", [None, Limits(usd=1)], ids=["no limits", "dollars"])
+def test_without_a_model_they_are_free(worker: Any, limits: Limits | None) -> None:
+    _, usage = first_reply(worker, limits=limits)
+    assert usage == Usage(calls=1)
+
+
+def test_a_price_for_each_call_can_be_given() -> None:
+    _, usage = first_reply(
+        {"model": search, "price": {"input": 0, "output": 0, "per_call": "0.01"}}, limits=Limits(usd=1)
+    )
+    assert (str(usage.cost), usage.unpriced_calls) == ("0.01", 0)
+
+
+def test_a_model_that_was_not_found_in_a_tool_counts_as_unpriced() -> None:
+    def ask(query: str) -> str:
+        """Asks a model that the tool only makes when it is called."""
+        return str(GPT().invoke(query).text)
+
+    _, usage = first_reply(tool(ask))
+    assert (usage.total_tokens, usage.unpriced_calls) == (15, 1)
+
+
+class GPT(FakeListChatModel):
+    """Says how many tokens it used."""
+
+    responses: list[str] = Field(default_factory=lambda: ["Hm."])
+
+    def _generate(self, *arguments: Any, **options: Any) -> Any:
+        result = super()._generate(*arguments, **options)
+        usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
+        message = result.generations[0].message.model_copy(
+            update={"usage_metadata": usage, "response_metadata": {"model_name": "gpt"}}
+        )
+        result.generations[0].message = message
+        return result
+
+
+def openai_model(name: str) -> BaseChatModel:
+    return ChatOpenAI(model=name, api_key=SecretStr("sk-not-real"))
+
+
+MINI, STRONG, UNKNOWN = (openai_model(name) for name in ("gpt-4o-mini", "gpt-4o", "gpt-unknown"))
+
+
+def test_agents_and_chains_have_the_price_of_the_models_in_them() -> None:
+    expected = price_of("openai", "gpt-4o-mini")
+    assert expected is not None
+    prompt = ChatPromptTemplate.from_template("{question}")
+    workers: dict[str, Any] = {
+        "agent": create_agent(MINI, [search]),
+        "chain": prompt | MINI,
+        "rag": Rules() | RunnableLambda(str) | MINI,
+    }
+    assert {name: worker.card.price for name, worker in pool_of(workers).items()} == dict.fromkeys(workers, expected)
+    assert ChatModel(MINI).price == expected
+
+
+@pytest.mark.parametrize("models", [(MINI, STRONG), (MINI, UNKNOWN), (UNKNOWN,)], ids=["two prices", "unknown", "one"])
+def test_models_of_several_prices_or_of_an_unknown_one_leave_the_price_open(models: tuple[BaseChatModel, ...]) -> None:
+    chain: Any = RunnableLambda(lambda _: list(models))
+    assert RunnableModel(chain).price is None
+
+
+def test_a_chain_of_other_code_has_no_price() -> None:
+    assert RunnableModel(RunnableLambda(str)).price is None
+    assert RunnableModel(search).price == FREE
