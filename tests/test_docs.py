@@ -8,12 +8,15 @@ import runpy
 import shlex
 import subprocess
 import sys
+import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
 from migrations import ScriptedVendor
+from rl_conductor_server.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -35,6 +38,18 @@ def blocks_with_vendors() -> list[CodeExample]:
     return [one for one in examples if "conductor import" in one.source and "gpt-6" in one.source]
 
 
+def settings_blocks() -> list[tuple[str, str]]:
+    """Lists the pool files and server settings of the docs, which have the same tables, with their places."""
+    found = []
+    for page in PAGES:
+        blocks = re.findall(r"^ *```toml\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE)
+        for number, block in enumerate(map(textwrap.dedent, blocks), 1):
+            keys = tomllib.loads(block).keys()
+            if keys <= Settings.model_fields.keys() and keys != {"planner"} and page.stem != "training":
+                found.append((f"{page.name}-{number}", block))
+    return found
+
+
 @pytest.fixture(scope="module")
 def page_globals() -> dict[str, dict[str, object]]:
     """What the earlier blocks of each page defined: a page is read from top to bottom."""
@@ -48,6 +63,13 @@ def test_a_block_of_the_docs_prints_what_it_says(
     eval_example.set_config(line_length=120)
     known = {} if block.path in SEPARATE_SECTIONS else page_globals.setdefault(str(block.path), {})
     known.update(eval_example.run_print_check(block, module_globals=known))
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=place) for place, block in settings_blocks()])
+def test_a_pool_or_settings_file_of_the_docs_is_valid(block: str, tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text(block)
+    assert read_settings(file)
 
 
 @pytest.mark.parametrize("block", blocks_with_vendors(), ids=str)
