@@ -34,6 +34,7 @@ class Planned(Value):
     """A request with its plan, before it runs. It can be stored as JSON and restored."""
 
     request: Request
+    """The question, as the planner got it."""
     record: PlanRecord
     """The plan, its source and its cost."""
 

@@ -17,6 +17,7 @@ class PlanStarted(Value):
 
     type: Literal["plan_started"] = "plan_started"
     round: int
+    """The round, from 0."""
 
 
 class PlanDelta(Value):
@@ -24,7 +25,9 @@ class PlanDelta(Value):
 
     type: Literal["plan_delta"] = "plan_delta"
     round: int
+    """The round, from 0."""
     text: Text
+    """The next piece of the plan."""
 
 
 class PlanRejected(Value):
@@ -32,7 +35,9 @@ class PlanRejected(Value):
 
     type: Literal["plan_rejected"] = "plan_rejected"
     round: int
+    """The round, from 0."""
     error: Text
+    """Why the plan was rejected."""
     calls: tuple[Call, ...] = Field(default=(), exclude_if=not_)
     """The planner's calls so far."""
 
@@ -42,7 +47,9 @@ class WorkflowPlanned(Value):
 
     type: Literal["workflow_planned"] = "workflow_planned"
     round: int
+    """The round, from 0."""
     plan: PlanRecord
+    """The accepted plan."""
 
 
 class StepStarted(Value):
@@ -50,9 +57,13 @@ class StepStarted(Value):
 
     type: Literal["step_started"] = "step_started"
     round: int
+    """The round of the step, from 0."""
     index: int
+    """Position of the step in the workflow, from 0."""
     worker: str
+    """The worker that is called."""
     attempt: int
+    """Number of the attempt, from 1."""
     access: frozenset[int] = frozenset()
     """Positions of the earlier steps that the step reads."""
 
@@ -62,7 +73,9 @@ class StepFinished(Value):
 
     type: Literal["step_finished"] = "step_finished"
     round: int
+    """The round of the step, from 0."""
     result: StepResult
+    """The reply or error of the step, with its calls."""
 
 
 class AnswerDelta(Value):
@@ -70,6 +83,7 @@ class AnswerDelta(Value):
 
     type: Literal["answer_delta"] = "answer_delta"
     text: Text
+    """The next piece of the answer."""
     is_refusal: bool = Field(default=False, exclude_if=not_)
     """Whether it is the model's refusal in place of an answer, in one piece."""
 
@@ -79,6 +93,7 @@ class Finished(Value):
 
     type: Literal["finished"] = "finished"
     trace: Trace
+    """The whole run."""
 
 
 Event = Annotated[

@@ -143,10 +143,12 @@ class Summary(Value):
     """The model that gave the answer, as reported by its vendor; `None` without an answer."""
     answer: Answer | None
     error: Text | None
+    """Why there is no answer."""
     rounds: tuple[RoundSummary, ...]
     depth: int
     """The number of sequential steps on the longest path, summed over all rounds."""
     seconds: float
+    """Duration of the run."""
     usage: Usage
     """The usage of the whole run."""
     planning: Usage

@@ -17,7 +17,9 @@ class Tool(Value):
     """A function that the model may request and the caller runs."""
 
     name: str
+    """The name by which the model calls it."""
     description: str = ""
+    """The purpose of the tool; the model reads it."""
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
     """JSON schema of the arguments."""
     strict: bool | None = None

@@ -13,6 +13,8 @@ class PlanExample(Value):
     """A worked example for the planner's prompt."""
 
     question: Text
+    """A question of a user."""
     workflow: Workflow
+    """The right plan for it."""
     reasoning: Text = ""
     """One short sentence before the plan, such as why these workers were chosen."""

@@ -22,7 +22,9 @@ class Progress:
     """The progress of one plan that waits to be resumed."""
 
     plan: PlanRecord = field(repr=False)
+    """The plan, with its reasons and its cost."""
     workflow: Workflow
+    """The workflow that runs."""
     results: tuple[StepResult, ...] = field(repr=False)
     """Results of the steps that ended. A failed step is not repeated, and later ones run without its reply."""
 

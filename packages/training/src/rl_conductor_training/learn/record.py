@@ -107,22 +107,29 @@ class LearnRecord(Value):
     """The record of a learning run."""
 
     task: str
+    """Name of the task."""
     seed: int
+    """Seed of the split and the search."""
     created: datetime
+    """Time at which the run was finished."""
     package: str
     """Version of the package."""
     limits: Limits
+    """The caps."""
     estimate: CostEstimate
     """Of a thorough search, without caps."""
     questions: dict[str, int]
     """Number of questions in each part of the data."""
     groups: int
+    """Number of groups of similar questions."""
     candidates: int
+    """Number of workflows that were tried."""
     proposals: int
     """Number of plans that the planner proposed."""
     portfolio: tuple[str, ...]
     """The workflows that the learners chose from."""
     gate: Gate
+    """The room for learning, and the reason for the recommendation."""
     workers: tuple[SystemSummary, ...] = ()
     """The single workers on the training and validation questions."""
     validation: tuple[ValidationResult, ...] = ()
@@ -142,8 +149,11 @@ class LearnRecord(Value):
     reused: int = 0
     """How many of them were in the folder already."""
     calls: int
+    """Number of calls to models, by all processes of the run."""
     tokens: int
+    """Tokens of these calls."""
     usd: Dollars
+    """US dollars of these calls."""
     unpriced_calls: int = 0
     """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
     seconds: float

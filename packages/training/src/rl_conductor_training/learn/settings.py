@@ -16,9 +16,11 @@ class LearnSettings:
     """Settings of a learning run other than the task, the pool and the budget."""
 
     seed: int = 0
+    """Splits the questions and orders the search."""
     concurrency: int = 4
     """Maximum questions at the same time."""
     max_steps: int = 3
+    """Maximum steps of a workflow."""
     requires_room: bool = True
     """Whether learners that choose a workflow or call a planner are compared only where the gate shows room."""
     learners: tuple[Callable[[], Learner], ...] = (BestWorker, BestWorkflow, LinearSelector, NearestExamples)
