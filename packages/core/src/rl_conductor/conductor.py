@@ -10,16 +10,14 @@ from typing import Any, Self
 
 from rl_conductor._internal.streams import callback_to_async_iterator
 from rl_conductor._internal.sync import run_sync
-from rl_conductor.calls.context import RunContext
-from rl_conductor.calls.scope import current_scope, track_run
+from rl_conductor.calls.scope import track_run
 from rl_conductor.config.conductor_config import ConductorConfig
 from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.config.discovery import discover
 from rl_conductor.config.learned_folder import load_folder
 from rl_conductor.config.profiles import Profile
-from rl_conductor.execution.question import Question, delimiter_key, to_request
+from rl_conductor.execution.question import Question
 from rl_conductor.execution.restore import split_resumed
-from rl_conductor.execution.run import Run
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.guardrails.base import Guardrail, bind_guardrails
 from rl_conductor.models import Capabilities, Model
@@ -27,7 +25,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all
-from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener, ignore
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
 from rl_conductor.trace.observers import observe_run
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
@@ -229,7 +227,7 @@ class Conductor:
             RunError: a guardrail refused the question, or failed.
             WorkflowValidationError: the policy does not allow the previous rounds.
         """
-        run = self._create_run(question, policy, limits, on_event, previous_rounds)
+        run = self.config.create_run(question, policy, limits, on_event, previous_rounds)
         run.allowed.check_history(previous_rounds)
         calls = rejected.calls if rejected else ()
         run.context.charge_previous(calls)
@@ -264,7 +262,7 @@ class Conductor:
             PolicyError: the policy allows no workflow.
             WorkflowValidationError: the workflow is invalid, or the policy does not allow the previous rounds.
         """
-        run = self._create_run(question, policy, limits, on_event, previous_rounds)
+        run = self.config.create_run(question, policy, limits, on_event, previous_rounds)
         run.stream = stream
         record = plan if isinstance(plan, PlanRecord) else PlanRecord(source="given", workflow=plan)
         return Stepwise(run, record)
@@ -303,7 +301,7 @@ class Conductor:
             ConfigError: `workflow` differs from the plan of the first of the rounds to `resume`.
         """
         finished, interrupted = split_resumed(workflow, resume)
-        run = self._create_run(question, policy, limits, on_event, finished, interrupted=interrupted)
+        run = self.config.create_run(question, policy, limits, on_event, finished, interrupted=interrupted)
         run.stream, run.id = stream, run_id or run.id
         with observe_run(run.info, run.context.emit) as run.context.emit, track_run(run.context.budget):
             return await run.run(workflow)
@@ -363,38 +361,3 @@ class Conductor:
                 await close_all((*planners, *(worker.model for worker in self.pool.values()), *self.config.guardrails))
             finally:
                 self._closing = False
-
-    def _create_run(
-        self,
-        question: Question,
-        policy: Policy | None,
-        limits: Limits | None,
-        on_event: Listener | None,
-        previous_rounds: Sequence[Round],
-        *,
-        interrupted: Round | None = None,
-    ) -> Run:
-        request = to_request(question)
-        limits, policy = self.config.limits_of_run(request, limits), self.config.policy_of_run(policy)
-        outer = current_scope.get().policies
-        return Run(
-            context=RunContext(
-                limits=limits,
-                emit=on_event or ignore,
-                policies=(*outer, policy) if policy.applies_to_nested_runs else outer,
-                retries=self.config.retries,
-                keep_prompts=self.config.keep_prompts,
-                guardrails=self.config.guardrails,
-                delimiter_key=delimiter_key(request),
-            ),
-            planner=self.planner,
-            pool=self.pool,
-            request=request,
-            policy=policy,
-            access=self.config.access,
-            conductor=self.config.name,
-            router=self.config.router,
-            selector=self.config.selector,
-            previous_rounds=previous_rounds,
-            interrupted=interrupted,
-        )

@@ -1,4 +1,4 @@
-"""`ConductorConfig`: the planner, the workers and the settings of a conductor."""
+"""`ConductorConfig`: the planner, the workers and the settings of a conductor, from which its runs are created."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.execution.guarding import check_guardrail_access
+from rl_conductor.execution.question import Question, delimiter_key, to_request
+from rl_conductor.execution.run import Run
 from rl_conductor.guardrails.base import Guardrail
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool, warn_of_lookalikes
+from rl_conductor.trace.events import Listener, ignore
+from rl_conductor.trace.trace import Round
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.plan_space import AccessMode
@@ -73,6 +78,47 @@ class ConductorConfig:
         limits, policy = self.limits_of_run(request, limits), self.policy_of_run(policy)
         planner = self.planner.for_request(request)
         return AllowedPlans(policy, self.pool, planner, request, limits.steps, self.access)
+
+    def create_run(
+        self,
+        question: Question,
+        policy: Policy | None,
+        limits: Limits | None,
+        on_event: Listener | None,
+        previous_rounds: Sequence[Round],
+        *,
+        interrupted: Round | None = None,
+    ) -> Run:
+        """Creates the run of a question. The arguments are those of `Conductor.run`.
+
+        Raises:
+            ConfigError: the question is empty, or of another type.
+            PolicyError: the planner may not see the data of a run around this one.
+        """
+        request = to_request(question)
+        limits, policy = self.limits_of_run(request, limits), self.policy_of_run(policy)
+        outer = current_scope.get().policies
+        return Run(
+            context=RunContext(
+                limits=limits,
+                emit=on_event or ignore,
+                policies=(*outer, policy) if policy.applies_to_nested_runs else outer,
+                retries=self.retries,
+                keep_prompts=self.keep_prompts,
+                guardrails=self.guardrails,
+                delimiter_key=delimiter_key(request),
+            ),
+            planner=self.planner,
+            pool=self.pool,
+            request=request,
+            policy=policy,
+            access=self.access,
+            conductor=self.name,
+            router=self.router,
+            selector=self.selector,
+            previous_rounds=previous_rounds,
+            interrupted=interrupted,
+        )
 
     def policy_of_run(self, policy: Policy | None) -> Policy:
         """Returns `policy`, by default the conductor's, with the rules of the runs around this one.
