@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 
 from rl_conductor.cli import exit_codes, streams
 from rl_conductor.cli.add_ons import ADD_ONS, install_command
-from rl_conductor.cli.env_file import load_env_file
+from rl_conductor.cli.input.env_file import load_env_file
 from rl_conductor.cli.output import console
 from rl_conductor.cli.usage_hints import HintingCommand, reject_misplaced_env_file
 from rl_conductor.errors import ConductorError, ConfigError, WorkflowError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import prepare_models
-from rl_conductor.cli.question import build_request
+from rl_conductor.cli.input.question import build_request
 
 
 @options.with_run_options()

@@ -15,9 +15,9 @@ from rl_conductor._internal.formatting import cost_in_words, counted, tokens
 from rl_conductor._internal.io import reading_errors
 from rl_conductor.cli import exit_codes, options, runner
 from rl_conductor.cli.embedded import prepare_models
+from rl_conductor.cli.input.question import system_messages
 from rl_conductor.cli.output import console, report
 from rl_conductor.cli.output.progress import watch_run
-from rl_conductor.cli.question import system_messages
 from rl_conductor.cli.telemetry import export_telemetry
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError

@@ -9,9 +9,9 @@ import typer
 
 from rl_conductor.cli import exit_codes, options, runner
 from rl_conductor.cli.embedded import prepare_models
+from rl_conductor.cli.input.question import build_request
 from rl_conductor.cli.output import console, diagram
 from rl_conductor.cli.output.report import deduplicate, plan_heading
-from rl_conductor.cli.question import build_request
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.trace import PlanRecord
 

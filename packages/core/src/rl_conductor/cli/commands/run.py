@@ -9,8 +9,8 @@ import typer
 
 from rl_conductor.cli import options, runner
 from rl_conductor.cli.embedded import prepare_models
-from rl_conductor.cli.files import read_workflow
-from rl_conductor.cli.question import build_request
+from rl_conductor.cli.input.files import read_workflow
+from rl_conductor.cli.input.question import build_request
 
 
 @options.with_run_options(without={"conductor_folder", "models", "profile", "rounds", "steps"})

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor.cli import exit_codes
-from rl_conductor.cli.files import read_trace
+from rl_conductor.cli.input.files import read_trace
 from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor.replay import differences, replay
