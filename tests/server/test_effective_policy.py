@@ -31,6 +31,16 @@ def test_a_worker_is_allowed_if_both_policies_allow_it(ours: Policy, asked: Poli
         assert (held.denial_reason(card) is None) == all(each)
 
 
+def test_what_either_policy_denies_is_denied_in_nested_conductors_too() -> None:
+    nested = [Card(name="cheap", tags={"fast"}), Card(name="far", region="us"), Card(name="near", region="eu")]
+    held = merge_policies(Policy(deny={"tag:fast"}), Policy(deny={"region:us"}), CARDS)
+    inside = Policy().within([held], nested, Card(name="planner"))
+    assert [card.name for card in nested if inside.denial_reason(card) is None] == ["near"]
+    everybody = merge_policies(Policy(), Policy(deny={"*"}), CARDS)
+    with pytest.raises(PolicyError, match=r"a: policy\.deny names it"):
+        everybody.space(CARDS, max_steps=1)
+
+
 @pytest.mark.parametrize("rule", ["verifier", "final", "single", "data_class"])
 def test_a_request_can_not_change_a_rule_of_the_server(rule: str) -> None:
     ours = Policy.model_validate({rule: "a"})

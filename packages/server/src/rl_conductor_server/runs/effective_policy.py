@@ -63,6 +63,8 @@ def merge_policies(
     selectable = cards if planner is None else (*cards, planner)
     return Policy(
         allow=allowed,
+        # Not as a part of `allow`: it also holds inside of workers that are conductors themselves.
+        deny=model_policy.deny | {selector for selector in requested.deny if _is_possible(selector, cards)},
         data_class=_merge_rule("data_class", model_policy.data_class, requested.data_class),
         data_rules=requested.data_rules | model_policy.data_rules,
         forbid=(*model_policy.forbid, *(flow for flow in requested.forbid if flow.is_possible(selectable))),
@@ -73,7 +75,14 @@ def merge_policies(
 
 
 def _allows(policy: Policy, card: Card) -> bool:
-    return Policy(allow=policy.allow, deny=policy.deny).denial_reason(card) is None
+    """Returns whether `allow` of a policy names a worker."""
+    return Policy(allow=policy.allow).denial_reason(card) is None
+
+
+def _is_possible(selector: str, cards: Sequence[Card]) -> bool:
+    """Returns whether a selector matches a worker; in an experiment, it may match one of the other arm only."""
+    policy = Policy(deny=frozenset({selector}))
+    return any(policy.denial_reason(card) is not None for card in cards)
 
 
 def _merge_rule(rule: str, model_value: str | None, requested: str | None) -> str | None:
