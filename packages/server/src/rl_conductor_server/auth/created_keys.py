@@ -39,7 +39,8 @@ class KeyTerms(KeyLimits):
     def _has_no_limits(cls, admin: bool, info: ValidationInfo) -> bool:
         limits = [name for name, field in KeyLimits.model_fields.items() if info.data.get(name) != field.default]
         if admin and limits:
-            raise ValueError(f"an administrator's key sends no requests; leave out {', '.join(limits)}")
+            names = ", ".join(limits)
+            raise ValueError(f"can't be combined with {names}: an administrator's key sends no requests")
         return admin
 
 

@@ -28,7 +28,7 @@ SENTENCES = {
     UNKNOWN: "is an unknown parameter; leave it out",
     "missing": "is missing",
     "too_long": "may have at most {max_length} entries",
-    "too_short": "needs at least {min_length} entries",
+    "too_short": "needs {min_length} or more entries",
     "union_tag_invalid": "has the unsupported {discriminator} {tag!r}; write one of {expected_tags}",
     "union_tag_not_found": "has no {discriminator}; add it",
 }
