@@ -83,6 +83,11 @@ def test_measured_steps_give_the_cost_of_the_whole_run() -> None:
     assert projected.minutes == 20
 
 
+def test_the_projected_dollars_are_unknown_if_those_of_a_step_are() -> None:
+    steps = [{"calls": 1.0, "usd": 0.0, "step_time": 1.0}, {"calls": 9.0, "step_time": 1.0}]
+    assert project_training(config(), steps).usd is None
+
+
 def test_a_cap_in_dollars_needs_the_price_of_every_worker() -> None:
     check_prices(pool("1", "0"), Limits(usd=1))
     check_prices(pool("1", None), Limits(tokens=1))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from rl_conductor.types import Usage
 from rl_conductor_training.train.rewards.metrics import Reference, entropy_bits, step_metrics
 from train_scored_plans import FAILED, INVALID, RIGHT, WRONG, scored_plan
 
@@ -49,6 +50,11 @@ def test_usage_is_summed() -> None:
         [[scored_plan(1.0, usd="0.25", tokens=7), scored_plan(0.0, usd="0.5", tokens=5)]], [[]], [None]
     )
     assert (metrics["usd"], metrics["tokens"], metrics["calls"]) == (0.75, 12, 2)
+
+
+def test_the_dollars_of_a_step_are_left_out_if_a_price_is_unknown() -> None:
+    unpriced = scored_plan(1.0).model_copy(update={"usage": Usage(calls=1, unpriced_calls=1)})
+    assert "usd" not in step_metrics([[scored_plan(1.0, usd="0.25"), unpriced]], [[]], [None])
 
 
 def test_without_a_valid_plan_accuracy_given_validity_is_undefined() -> None:

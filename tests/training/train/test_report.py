@@ -41,6 +41,11 @@ def test_the_report_shows_whose_replies_were_cut_off(tmp_path: Path) -> None:
     assert "<td>reader</td><td>max_tokens was reached: raise it for this model</td><td>3 of 12 (25%)</td>" in html
 
 
+def test_spending_with_an_unknown_price_is_a_lower_bound(tmp_path: Path) -> None:
+    write_report(record(spending=Spending(tokens=9, calls=1, is_lower_bound=True)), STEPS, tmp_path / "report.html")
+    assert "at least $0 (a price is unknown), 9 tokens" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
 def test_the_report_says_what_points_and_lines_are(tmp_path: Path) -> None:
     write_report(record(), STEPS, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ from rl_conductor.workflow.limits import Limits
 CHARS_PER_TOKEN = 4
 PROMPT_TOKENS = 100
 """Tokens of a worker's prompt besides the question and earlier replies."""
+UNKNOWN_AMOUNT = "an unknown amount (a price is unknown)"
 DEFAULT_SECONDS = 3.0
 """Expected seconds of a call to a worker whose card states no latency."""
 
@@ -37,7 +38,7 @@ class CostEstimate(Value):
     @property
     def text(self) -> str:
         """The estimate in words."""
-        usd = "an unknown amount (a price is unknown)" if self.usd is None else dollars(self.usd)
+        usd = UNKNOWN_AMOUNT if self.usd is None else dollars(self.usd)
         return f"about {self.calls:,} calls, {self.tokens:,} tokens, {usd}, {self.minutes:.0f} minutes"
 
     def within(self, limits: Limits) -> CostEstimate:
@@ -59,15 +60,20 @@ def mean_question_tokens(samples: Sequence[Sample]) -> int:
     return sum(len(sample.question) for sample in samples) // max(len(samples), 1) // CHARS_PER_TOKEN
 
 
+def unpriced_workers(pool: WorkerPool) -> list[str]:
+    """Returns the names of the workers whose price is unknown; those that delegate have no price of their own."""
+    return [
+        name for name, worker in pool.items() if worker.card.price is None and not worker.model.capabilities.delegates
+    ]
+
+
 def check_prices(pool: WorkerPool, limits: Limits) -> None:
     """Checks that the prices are known which a cap in dollars needs.
 
     Raises:
         ConfigError: one is not.
     """
-    unpriced = [
-        name for name, worker in pool.items() if worker.card.price is None and not worker.model.capabilities.delegates
-    ]
+    unpriced = unpriced_workers(pool)
     if limits.usd is not None and unpriced:
         raise ConfigError(
             f"usd={limits.usd} can't be enforced: the price of worker {unpriced[0]!r} is unknown; "

@@ -23,6 +23,7 @@ from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.spending import UNKNOWN_AMOUNT
 from rl_conductor_training.train.config import Reporter, TrainConfig, read_config
 from rl_conductor_training.train.estimate import project_training
 from rl_conductor_training.train.interruption import INTERRUPTED
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 COLUMNS = {
     "reward": ("reward", "{:.3f}"),
     "valid": ("valid", "{:.0%}"),
+    "completions/clipped_ratio": ("cut off", "{:.0%}"),
     "right_if_valid": ("right if valid", "{:.0%}"),
     "masked": ("masked", "{:.0%}"),
     "no_advantage": ("no signal", "{:.0%}"),
@@ -203,7 +205,7 @@ class _Projection:
         """Adds a step and returns the new projection."""
         self.steps.append(metrics)
         estimate = project_training(self.config, self.steps)
-        usd = dollars(estimate.usd or Decimal(0))
+        usd = UNKNOWN_AMOUNT if estimate.usd is None else dollars(estimate.usd)
         hours, minutes = divmod(round(estimate.minutes), 60)
         return (
             f"measured so far, the whole run takes {hours} h {minutes:02} min, {estimate.calls:,} calls, "

@@ -61,7 +61,8 @@ def count_validation_plans(config: TrainConfig, questions: int) -> int:
 def project_training(config: TrainConfig, steps: Sequence[Mapping[str, float]]) -> CostEstimate:
     """Projects the cost of all steps of a run, without validation, from the metrics of at least one step.
 
-    Cached replies count with their original usage, so the spending may be lower.
+    Cached replies count with their original usage, so the spending may be lower. The dollars are unknown if those of a
+    step are.
     """
     means = {
         name: sum(step.get(name, 0.0) for step in steps) / len(steps)
@@ -70,7 +71,7 @@ def project_training(config: TrainConfig, steps: Sequence[Mapping[str, float]]) 
     return CostEstimate(
         calls=round(means["calls"] * config.grpo.steps),
         tokens=round(means["tokens"] * config.grpo.steps),
-        usd=Decimal(str(round(means["usd"] * config.grpo.steps, 6))),
+        usd=Decimal(str(round(means["usd"] * config.grpo.steps, 6))) if all("usd" in step for step in steps) else None,
         minutes=means["step_time"] * config.grpo.steps / 60,
     )
 

@@ -89,11 +89,14 @@ class Spending(Value):
     usd: Dollars = Decimal(0)
     tokens: int = 0
     calls: int = 0
+    is_lower_bound: bool = False
+    """Whether the price of a worker is unknown, so that `usd` leaves its calls out."""
 
     @property
     def text(self) -> str:
         """The cost in words."""
-        return f"{dollars(self.usd)}, {self.tokens:,} tokens, {self.calls:,} calls, without cached replies"
+        usd = f"at least {dollars(self.usd)} (a price is unknown)" if self.is_lower_bound else dollars(self.usd)
+        return f"{usd}, {self.tokens:,} tokens, {self.calls:,} calls, without cached replies"
 
 
 class QuestionHashes(Value):

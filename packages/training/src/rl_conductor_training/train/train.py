@@ -20,7 +20,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cut_off_replies import add_finishes, find_cut_off
-from rl_conductor_training.spending import CostEstimate, check_prices
+from rl_conductor_training.spending import CostEstimate, check_prices, unpriced_workers
 from rl_conductor_training.train.budget import CapReachedError, TrainingBudget
 from rl_conductor_training.train.config import Reporter, TrainConfig
 from rl_conductor_training.train.interruption import INTERRUPTED, Interruption
@@ -226,6 +226,7 @@ class _Call:
             usd=previous.usd + sum((amount.usd for amount in amounts), Decimal(0)),
             tokens=previous.tokens + sum(amount.tokens for amount in amounts),
             calls=previous.calls + sum(amount.calls for amount in amounts),
+            is_lower_bound=bool(unpriced_workers(self.setup.pool)),
         )
 
     def _build_record(self, warm_start: WarmStartState | None, step: int, stopped: str) -> RunRecord:

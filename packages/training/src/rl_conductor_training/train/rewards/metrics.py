@@ -64,7 +64,7 @@ def step_metrics(
         "steps": _mean([len(workflow.steps) for workflow in workflows]),
         "steps_bits": entropy_bits(len(workflow.steps) for workflow in workflows),
         "workers_bits": entropy_bits(step.worker for workflow in workflows for step in workflow.steps),
-        "usd": float(usage.cost),
+        "usd": math.nan if usage.unpriced_calls else float(usage.cost),
         "tokens": usage.input_tokens + usage.output_tokens,
         "calls": usage.calls,
         "cached": usage.cached_calls / usage.calls if usage.calls else math.nan,
