@@ -106,6 +106,6 @@ def _supporting(names: Sequence[str], pool: WorkerPool, needs: Collection[str]) 
 def _unsupported(needs: Sequence[str], candidates: Sequence[str]) -> PolicyError:
     return PolicyError(
         f"the request needs {' and '.join(needs)}, which no worker that may answer takes ({', '.join(candidates)}); "
-        "add or allow one that does",
+        "add or allow one that does, or correct the capabilities of one",
         rule="capabilities",
     )
