@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 import openai
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ToolStrategy
 from langchain_core import exceptions as lc_errors
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
@@ -458,6 +459,23 @@ async def test_every_kind_of_runnable_can_be_a_worker(runnable: Any, text: str) 
     assert (await model.complete(HELLO)).text == text
     pieces, completion = await collected(model, HELLO)
     assert "".join(pieces) == completion.text == text
+
+
+class City(BaseModel):
+    name: str
+    people: int
+
+
+async def test_an_agent_with_a_response_format_replies_with_its_structured_response() -> None:
+    call: Any = {"name": "City", "args": {"name": "Kyiv", "people": 3_000_000}, "id": "c1"}
+
+    class Calling(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **_: Any) -> Any:
+            return self
+
+    model = Calling(messages=iter([AIMessage("", tool_calls=[call])]))
+    worker = RunnableModel(create_agent(model, [weather], response_format=ToolStrategy(City)))
+    assert (await worker.complete(HELLO)).text == '{"name":"Kyiv","people":3000000}'
 
 
 async def test_text_goes_to_what_takes_text() -> None:

@@ -9,8 +9,8 @@ import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, ToolCall
-from langchain_core.runnables import RunnableConfig
+from langchain_core.messages import AIMessage, HumanMessage, ToolCall
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -109,13 +109,35 @@ def test_the_run_ends_and_no_other_worker_answers(worker: str, call: str, text: 
     assert not other.requests
 
 
-def test_an_agent_with_a_checkpointer_starts_a_thread_for_each_call() -> None:
+LAST = RunnableLambda(lambda state: state["messages"][-1].text)
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda agent: agent,
+    "with_config": lambda agent: agent.with_config(tags=["mine"]),
+    "bind": lambda agent: agent.bind(context={"user": "ann"}),
+    "with_retry": lambda agent: agent.with_retry(stop_after_attempt=2),
+    "with_fallbacks": lambda agent: agent.with_fallbacks([agent]),
+    "in a chain": lambda agent: agent | LAST,
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_an_agent_with_a_checkpointer_starts_a_thread_for_each_call(wrapper: str) -> None:
     saver = InMemorySaver()
-    worker: Graph = create_agent(ToolUser(messages=iter([AIMessage("One."), AIMessage("Two.")])), checkpointer=saver)
-    chat = ChatConductor(workers={"agent": worker}, planner=ScriptedModel(lambda _: ONE))
+    agent: Graph = create_agent(ToolUser(messages=iter([AIMessage("One."), AIMessage("Two.")])), checkpointer=saver)
+    chat = ChatConductor(workers={"agent": WRAPPERS[wrapper](agent)}, planner=ScriptedModel(lambda _: ONE))
     assert [chat.invoke("q").text for _ in range(2)] == ["One.", "Two."]
     threads = {checkpoint.config["configurable"]["thread_id"] for checkpoint in saver.list(None)}
     assert len(threads) == 2
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_wrapped_agent_gets_the_conversation(wrapper: str) -> None:
+    agent = create_agent(ToolUser(messages=iter([AIMessage("One.")])))
+    conversation = [HumanMessage("q"), AIMessage("a"), HumanMessage("q2")]
+    assert (
+        ChatConductor({"agent": WRAPPERS[wrapper](agent)}, planner=ScriptedModel(ONE)).invoke(conversation).text
+        == "One."
+    )
 
 
 def test_an_agent_that_starts_a_thread_gets_the_rest_of_the_callers_config() -> None:
@@ -130,9 +152,10 @@ def test_an_agent_that_starts_a_thread_gets_the_rest_of_the_callers_config() -> 
     assert users == ["A"]
 
 
-def test_an_agent_keeps_the_thread_that_it_was_configured_with() -> None:
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_an_agent_keeps_the_thread_that_it_was_configured_with(wrapper: str) -> None:
     saver = InMemorySaver()
-    worker = create_agent(ToolUser(messages=iter([AIMessage("One.")])), checkpointer=saver).with_config(THREAD)
-    chat = ChatConductor(workers={"agent": worker}, planner=ScriptedModel(ONE))
+    agent = create_agent(ToolUser(messages=iter([AIMessage("One.")])), checkpointer=saver).with_config(THREAD)
+    chat = ChatConductor(workers={"agent": WRAPPERS[wrapper](agent)}, planner=ScriptedModel(ONE))
     assert chat.invoke("q").text == "One."
     assert {checkpoint.config["configurable"]["thread_id"] for checkpoint in saver.list(None)} == {"1"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from typing import Any
 
@@ -40,8 +40,21 @@ def stream(
 
 def has_graph(runnable: Runnable[Any, Any]) -> bool:
     """Whether `runnable` is or contains a LangGraph graph."""
+    return any(_graphs_in(runnable))
+
+
+def has_graph_without_thread(runnable: Runnable[Any, Any]) -> bool:
+    """Whether `runnable` is or contains a graph with a checkpointer of its own that no thread is configured for."""
+    return any(
+        graph.checkpointer not in (None, True, False)
+        and "thread_id" not in (graph.config or {}).get("configurable", {})
+        for graph in _graphs_in(runnable)
+    )
+
+
+def _graphs_in(runnable: Runnable[Any, Any]) -> Iterator[Any]:
     pregel = sys.modules.get("langgraph.pregel")  # an extra
-    return pregel is not None and any(isinstance(part, pregel.Pregel) for _, part in parts_of(runnable))
+    return (part for _, part in parts_of(runnable) if pregel is not None and isinstance(part, pregel.Pregel))
 
 
 def is_async_only(runnable: Runnable[Any, Any]) -> bool:

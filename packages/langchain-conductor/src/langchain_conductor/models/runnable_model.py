@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from functools import cached_property
-from typing import Any, get_type_hints, is_typeddict
+from typing import Any, cast, get_type_hints, is_typeddict
 from uuid import uuid4
 
 from langchain_core.documents import Document
@@ -22,7 +22,13 @@ from langchain_conductor.messages import lc_messages
 from langchain_conductor.models.budget import enforce_budget
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.interrupts import invoke_interruptible, paused_error
-from langchain_conductor.models.invocation import callers_configurable, has_graph, is_async_only, stream
+from langchain_conductor.models.invocation import (
+    callers_configurable,
+    has_graph,
+    has_graph_without_thread,
+    is_async_only,
+    stream,
+)
 from langchain_conductor.models.prices import prices_in
 from langchain_conductor.models.replies import core_completion
 from langchain_conductor.models.usage import UsageCallback, count_usage
@@ -33,6 +39,8 @@ from rl_conductor.types import FREE, Completion, Delta, Price, Request, Usage
 
 MESSAGES = "messages"
 """The field in which graphs store the conversation."""
+STRUCTURED_RESPONSE = "structured_response"
+"""The field in which agents with a `response_format` store their answer; their last message may only mention it."""
 INTERRUPT = "__interrupt__"
 """The field in which LangGraph returns the interrupts of a paused graph."""
 ROOT = "root"
@@ -96,7 +104,7 @@ class RunnableModel:
             async with asyncio.timeout(request.timeout):
                 value = self._to_input(request)
                 output = await invoke_interruptible(
-                    self.runnable, value, async_only=self._async_only, config=_call_config(self.runnable)
+                    self.runnable, value, async_only=self._async_only, config=self._call_config()
                 )
         return self._to_completion(request, output, usage)
 
@@ -133,6 +141,25 @@ class RunnableModel:
         """The price of the tokens that the chat models in it report; it may have some that were not found in it."""
         return None if self._is_search and self.price == FREE else self.price
 
+    def _call_config(self) -> RunnableConfig:
+        """Returns what a call sets explicitly, since the config of a graph takes precedence over that of its caller.
+
+        That is the smaller of their recursion limits, where LangChain's default counts as none, and a new thread for a
+        graph that has a checkpointer, unless a thread is already set.
+        """
+        own, caller = getattr(self.runnable, "config", None) or {}, ensure_config()
+        config: RunnableConfig = {}
+        if (limit := caller["recursion_limit"]) != DEFAULT_RECURSION_LIMIT:
+            config["recursion_limit"] = min(limit, own.get("recursion_limit", limit))
+        has_thread = any("thread_id" in each.get("configurable", {}) for each in (own, caller))
+        if self._has_graph_without_thread and not has_thread:
+            config["configurable"] = {**callers_configurable(), "thread_id": str(uuid4())}
+        return config
+
+    @cached_property
+    def _has_graph_without_thread(self) -> bool:
+        return has_graph_without_thread(self.runnable)
+
     @cached_property
     def _async_only(self) -> bool:
         return is_async_only(self.runnable)
@@ -162,22 +189,6 @@ class RunnableModel:
 
 
 # ------------------------------------------------------------------------------------------- inputs
-
-
-def _call_config(runnable: Runnable[Any, Any]) -> RunnableConfig:
-    """Returns what a call sets explicitly, since the config of a graph takes precedence over that of its caller.
-
-    That is the smaller of their recursion limits, where LangChain's default counts as none, and a new thread for a
-    graph that has a checkpointer, unless a thread is already set.
-    """
-    own, caller = getattr(runnable, "config", None) or {}, ensure_config()
-    config: RunnableConfig = {}
-    if (limit := caller["recursion_limit"]) != DEFAULT_RECURSION_LIMIT:
-        config["recursion_limit"] = min(limit, own.get("recursion_limit", limit))
-    has_own_checkpointer = getattr(runnable, "checkpointer", None) not in (None, True, False)
-    if has_own_checkpointer and not any("thread_id" in each.get("configurable", {}) for each in (own, caller)):
-        config["configurable"] = {**callers_configurable(), "thread_id": str(uuid4())}
-    return config
 
 
 def _takes_query(runnable: Runnable[Any, Any]) -> bool:
@@ -216,7 +227,9 @@ def _input_schema(runnable: Runnable[Any, Any]) -> dict[str, Any]:
     if is_typeddict(input_type):  # before Python 3.12, pydantic supports only some of them
         properties, required = get_type_hints(input_type), input_type.__required_keys__
         return {"type": "object", "properties": properties, "required": required}
-    return runnable.get_input_jsonschema()
+    schema = runnable.get_input_jsonschema()
+    definition = schema.get("$ref", "").removeprefix("#/$defs/")  # as the schema of a wrapped graph is
+    return cast("dict[str, Any]", schema["$defs"][definition]) if definition else schema
 
 
 # ------------------------------------------------------------------------------------------ outputs
@@ -224,7 +237,9 @@ def _input_schema(runnable: Runnable[Any, Any]) -> dict[str, Any]:
 
 def text_of_output(output: Any) -> str:
     """Extracts the answer from the output of a runnable."""
-    if isinstance(output, Mapping) and output.get(MESSAGES):
+    if isinstance(output, Mapping) and output.get(STRUCTURED_RESPONSE) is not None:
+        output = output[STRUCTURED_RESPONSE]
+    elif isinstance(output, Mapping) and output.get(MESSAGES):
         output = output[MESSAGES][-1]
     if isinstance(output, str | BaseMessage):
         return _text_of_piece(output)
