@@ -43,7 +43,8 @@ def listening_socket(settings: Settings, *, has_stored_keys: bool = False) -> so
     try:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
-        raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {error.strerror or error}") from error
+        reason, _, _ = str(error.strerror or error).partition(" (while")  # Python adds the address
+        raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {reason}") from error
     # Connections inherit this option. Without it, the second packet of a response waits up to 40 ms for the
     # acknowledgement of the first. asyncio sets it only on sockets that were created with IPPROTO_TCP.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -37,6 +37,7 @@ DEFAULT_MAX_TOKENS = 4096
 """Output limit for requests without one, because the API requires it."""
 
 THINKING_PREFIX = "anthropic:thinking:"
+"""Begins the signature of reasoning that Anthropic signed."""
 REDACTED_PREFIX = "anthropic:redacted:"
 """Begins the signature of reasoning that Anthropic encrypted, of which there is no text."""
 

@@ -21,9 +21,11 @@ THINKING_BUDGETS = {"minimal": 1024, "low": 1024, "medium": 8192, "high": 24576}
 """Thinking tokens by effort for the 2.5 models, which have no levels; the vendor's own mapping."""
 
 THOUGHT_PREFIX = "google:thought:"
+"""Begins the signature of reasoning that Google signed."""
 TEXT_PREFIX = "google:text:"
+"""Begins the signature of text."""
 CALL_PREFIX = "google:call:"
-"""Prefixes by the kind of part that a signature signs. The last is followed by signature, colon and call id."""
+"""Begins the signature of a tool call; the vendor's signature, a colon and the id of the call follow."""
 
 PLACEHOLDER_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 """The vendor's placeholder signature for a tool call that another model made."""
