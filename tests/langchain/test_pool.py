@@ -154,6 +154,8 @@ def test_a_model_in_place_of_a_profile_is_an_error_that_says_where_it_goes() -> 
     expected = "no profile 'tiny': write 'mini' or 'ultra'; a model to work with goes into workers="
     with pytest.raises(ConfigError, match=expected):
         ChatConductor(workers={"a": fake()}, model="tiny")
+    with pytest.raises(ConfigError, match="model is a FakeListChatModel, but it names a profile; a model to work with"):
+        ChatConductor(model=fake())
 
 
 def test_a_profile_for_one_call_keeps_the_limits_of_a_pool_file(

@@ -48,6 +48,13 @@ def test_pool_tells_what_was_found_and_why(cli: Cli, pool: Pool, service: Servic
     assert service.requests == []
 
 
+def test_pool_breaks_no_short_name_of_a_model_in_a_narrow_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert "gpt-6-luna  openai:gpt-6-luna " in cli("pool").stdout
+
+
 def test_probe_asks_each_worker_once(cli: Cli, pool: Pool, service: Service) -> None:
     result = cli("pool", "--probe", "--pool", pool())
 

@@ -8,7 +8,16 @@ from typing import Annotated, Any, Self
 from langchain_core.callbacks import BaseRunManager
 from langchain_core.language_models import BaseChatModel, ModelProfile
 from langchain_core.runnables import RunnableConfig
-from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SkipValidation,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from langchain_conductor.call_defaults import AnswerOptions, CallDefaults
 from langchain_conductor.conductors import max_input_tokens, model_name, resolve_pool
@@ -37,6 +46,9 @@ CONDUCTOR_FIELDS = frozenset(
 """Fields that the conductor is built from."""
 POOL_FIELDS = frozenset({"workers", "planner", "conductor_source"})
 """Those of them that select the workers and the planner."""
+
+WORKERS_HINT = "a model to work with goes into workers={'name': 'provider:model'}"
+"""For users who write a model where the name of a profile belongs."""
 
 LANGCHAIN_METADATA = "lc_versions"
 """The key of the metadata that LangChain adds to every chat model."""
@@ -88,6 +100,13 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
     """The run of the current stream, which LangChain does not always pass to `_stream`."""
     _call_config: RunnableConfig | None = PrivateAttr(default=None)
     """The part of the current call's config that LangChain does not pass on."""
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _require_profile(cls, value: object) -> object:
+        if isinstance(value, BaseChatModel):
+            raise ConfigError(f"model is a {type(value).__name__}, but it names a profile; {WORKERS_HINT}")
+        return value
 
     @model_validator(mode="after")
     def _validate_conductor(self) -> Self:
@@ -200,7 +219,7 @@ def _find_profile(name: str) -> Profile:
     try:
         return profile_named(name)
     except ConfigError as error:
-        raise ConfigError(f"{error}; a model to work with goes into workers={{'name': 'provider:model'}}") from None
+        raise ConfigError(f"{error}; {WORKERS_HINT}") from None
 
 
 def reject_profile_name(value: object) -> None:

@@ -34,6 +34,8 @@ PROBE = Request(
     timeout=60.0,
 )
 PROBE_USD = Decimal("0.05")
+MAX_UNBROKEN_NAME = 24
+"""Characters: longer names of models are broken in narrow terminals, to leave room for the descriptions."""
 
 
 def pool(
@@ -93,8 +95,9 @@ def _call_summary(call: Call) -> dict[str, Any]:
 
 def _workers(discovered: DiscoveredPool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    longest = max(len(worker.model.name) for worker in discovered.pool.values())
     table.add_column("worker", no_wrap=True)
-    table.add_column("model", overflow="fold")
+    table.add_column("model", overflow="fold", no_wrap=longest <= MAX_UNBROKEN_NAME)
     table.add_column("in/out per Mtok", justify="right")
     table.add_column("supports")
     table.add_column("description")
