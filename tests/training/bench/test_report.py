@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -88,6 +89,14 @@ def test_the_gap_closed_has_an_interval_and_needs_a_gain(render_report: RenderRe
     assert re.findall("^- .*", text, re.MULTILINE) == [
         "- ours closed 67% of the gap from single to oracle (95 % interval 44% to 88%).",
     ]
+
+
+def test_the_report_counts_the_replies_without_a_clear_verdict_of_the_judge(render_report: RenderReport) -> None:
+    ours, theirs = system_result("ours", [0, 0, 1]), system_result("theirs", [0, 1, 1])
+    unclear = [result.model_copy(update={"undecided": not result.value}) for result in ours.results]
+    text = render_report(replace(ours, results=tuple(unclear)), theirs, against="theirs")["md"]
+    assert "\n- The judge gave no clear verdict on 2 of 6 runs, which count as wrong: " in text
+    assert "no clear verdict" not in render_report(ours, theirs, against="theirs")["md"]
 
 
 def test_the_report_describes_the_tests(render_report: RenderReport) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -35,6 +35,7 @@ from rl_conductor_training.bench.systems.single_model import BestSingle
 from rl_conductor_training.cut_off_replies import cut_off_table, find_cut_off
 from rl_conductor_training.reporting import Table, render
 from rl_conductor_training.statistics import RESAMPLES, Difference, Estimate
+from rl_conductor_training.tasks.scorers.judge import undecided_remark
 
 SYSTEM_COLUMNS = (
     "system",
@@ -290,16 +291,24 @@ def _uses_several_workers(system: SystemResult) -> bool:
 
 
 def _remarks(bench: Bench, task_result: TaskResult, comparisons: Sequence[Comparison]) -> list[str]:
-    """States the share of the gap to the oracle that each system closed, if it gains on the best single worker."""
+    """States unclear verdicts, and how much of the gap to the oracle the systems closed that beat the best worker."""
+    remarks = list(_undecided_remarks(task_result))
     names = {type(entry): name for name, entry in bench.settings.systems.items()}
     single, oracle = names.get(BestSingle), names.get(Oracle)
     if single is None or oracle is None:
-        return []
-    return [
+        return remarks
+    return remarks + [
         f"{gap.system} closed {gap.value:.0%} of the gap from {single} to {oracle}"
         f" (95 % interval {gap.low:.0%} to {gap.high:.0%})."
         for gap in gaps_closed(task_result, comparisons, single=single, oracle=oracle)
     ]
+
+
+def _undecided_remarks(task_result: TaskResult) -> Iterator[str]:
+    results = _all_results(task_result)
+    if undecided := sum(result.undecided for result in results):
+        remark = undecided_remark(undecided, counted(len(results), "run"))
+        yield f"{remark[0].upper()}{remark[1:]}."
 
 
 def _plots(task_result: TaskResult, summary: Sequence[SummaryRow]) -> list[Plot]:

@@ -38,6 +38,8 @@ class SampleResult(Row):
     """The score, 0 to 1."""
     answer: Text | None = None
     """The answer that the scorer extracted from the reply."""
+    undecided: bool = Field(default=False, exclude_if=not_)
+    """Whether a judge gave no clear verdict on the reply, so that it counts as wrong."""
     text: Text = ""
     """Text of the reply."""
     valid: bool | None = None

@@ -277,6 +277,7 @@ async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply)
         group=group_of(sample),
         value=score.value,
         answer=score.answer,
+        undecided=score.undecided,
         text=reply.text,
         error=None if reply.text else "; ".join(errors),
         valid=_is_first_plan_valid([record.plan for trace in reply.traces for record in trace.rounds]),

@@ -35,6 +35,7 @@ from rl_conductor_training.learn.record import WorkerFailures
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import cached_amount, was_limited
 from rl_conductor_training.tasks import Sample, Task
+from rl_conductor_training.tasks.scorers.judge import undecided_remark
 
 REPLY_CHARS = 600
 """Characters that are kept of each step's reply."""
@@ -177,11 +178,7 @@ class Runner:
         """Yields a remark if a judge gave no clear verdict on replies of these runs."""
         verdicts = {row.score_key: row.undecided for row in self._used_rows() if row.score_key}
         if count := sum(verdicts.values()):
-            yield (
-                f"the judge gave no clear verdict on {count} of {len(verdicts)} different replies, which count as "
-                "wrong: it said neither yes nor no, or not the same in both orders of the two texts; a stronger judge "
-                "may give other results"
-            )
+            yield undecided_remark(count, f"{len(verdicts):,} different replies")
 
     def _used_rows(self) -> Iterable[ExperienceRow]:
         """Returns the rows that this process added or reused."""
