@@ -87,13 +87,13 @@ def test_the_commands_are_commands(line: str) -> None:
     assert line.split()[1] in installed_commands()
 
 
-def test_the_stages_of_adopting_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", [text for kind, text in blocks("adopting.md") if kind == "toml"])
+def test_the_stages_of_adopting_can_be_set_up(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for vendor in ("OPENAI", "ANTHROPIC"):
         monkeypatch.setenv(f"{vendor}_API_KEY", "none")
-    (text,) = [text for kind, text in blocks("adopting.md") if kind == "toml"]
     settings = Settings.model_validate(tomllib.loads(text))
     found = DiscoveredPool(planner=Planner(model=ScriptedModel("")), pool=pool_of(a="from a"))
     experiment = Experiments(settings.experiments, build_catalog(found, settings.models))["assistant"]
     assert experiment.judge is not None
     names = [one.conductor.planner.model.name for one in (experiment.baseline, experiment.conductor, experiment.judge)]
-    assert names == ["openai:gpt-5", "scripted:scripted", "anthropic:claude-sonnet-5-5"]
+    assert names == ["openai:gpt-6-sol", "scripted:scripted", "anthropic:claude-sonnet-5-5"]
