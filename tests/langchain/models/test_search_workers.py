@@ -147,3 +147,40 @@ def test_models_of_several_prices_or_of_an_unknown_one_leave_the_price_open(mode
 def test_a_chain_of_other_code_has_no_price() -> None:
     assert RunnableModel(RunnableLambda(str)).price is None
     assert RunnableModel(search).price == FREE
+
+
+class Named(GPT):
+    """Has the name of a model of OpenAI's, and so its price."""
+
+    model_name: str
+
+    def _get_ls_params(self, stop: Any = None, **options: Any) -> Any:
+        return {"ls_provider": "openai", "ls_model_name": self.model_name}
+
+
+@pytest.mark.parametrize(("hidden", "is_priced"), [("gpt-4o-mini", True), ("gpt-4o", False), ("gpt-unknown", False)])
+def test_a_model_of_another_price_that_only_code_names_is_not_priced_as_the_one_that_was_found(
+    hidden: str, is_priced: bool
+) -> None:
+    def check(reply: Any) -> str:
+        return str(Named(model_name=hidden).invoke(reply.text).text)
+
+    chain = Named(model_name="gpt-4o-mini") | RunnableLambda(check)
+    assert RunnableModel(chain).price == price_of("openai", "gpt-4o-mini")
+
+    _, usage = first_reply(chain)
+    assert (usage.total_tokens, usage.unpriced_calls) == (30, int(not is_priced))
+
+    planner = ScriptedModel(plan((0, "Look.", []), (1, "Answer.", ["all"])), price=PRICE)
+    workers: dict[str, Any] = {"search": chain, "writer": ScriptedModel("Yes.", price=PRICE)}
+    trace = ChatConductor(workers, planner=planner).conductor.run_sync("May I?", limits=Limits(usd=1))
+    assert ("search" in trace.results[0].step.worker) is is_priced
+
+
+def test_a_price_that_is_given_holds_for_all_models() -> None:
+    def check(reply: Any) -> str:
+        return str(Named(model_name="gpt-4o").invoke(reply.text).text)
+
+    chain = Named(model_name="gpt-4o-mini") | RunnableLambda(check)
+    _, usage = first_reply({"model": chain, "price": {"input": 1, "output": 1}}, limits=Limits(usd=1))
+    assert (str(usage.cost), usage.unpriced_calls) == ("0.00003", 0)

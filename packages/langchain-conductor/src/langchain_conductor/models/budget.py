@@ -20,6 +20,7 @@ from pydantic_core import to_json
 from typing_extensions import override
 
 from langchain_conductor.messages import PROVIDER, core_messages
+from langchain_conductor.models.prices import price_of_chat
 from langchain_conductor.models.replies import reply_usage
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.integration import PauseSignal, Reservation, current_scope, upper_bound
@@ -39,9 +40,16 @@ class BudgetCallback(BaseCallbackHandler):
     raise_error = True
     """A refused call must not be made. The methods are sync because LangChain only logs the errors of async ones."""
 
-    def __init__(self, name: str, price: Price | None) -> None:
-        """Creates a handler for the calls of the runnable `name`; `price` is that of its models' tokens."""
-        self._name, self._price = name, price
+    def __init__(self, name: str, price: Price | None, *, checks_price: bool = False) -> None:
+        """Creates a handler for the calls of the runnable `name`.
+
+        Args:
+            name: the runnable's name.
+            price: of the tokens of its models.
+            checks_price: whether a call of a model with another price makes the price unknown.
+        """
+        self._name, self.price = name, price
+        self._checks_price = checks_price
         scope = current_scope.get()
         self._budget, self._runnable_reservation = scope.budget, scope.reservation
         self._reservations: dict[UUID, Reservation] = {}
@@ -60,14 +68,18 @@ class BudgetCallback(BaseCallbackHandler):
             LimitError: the limits leave no room for this call.
             ModelError: the runnable has ended.
         """
-        is_conductor = (kwargs.get("metadata") or {}).get("ls_provider") == PROVIDER  # it reserves its calls itself
-        if self._budget is None or is_conductor:
+        model: dict[str, Any] = kwargs.get("metadata") or {}
+        if model.get("ls_provider") == PROVIDER:  # a conductor reserves its calls itself
+            return
+        if self._checks_price and price_of_chat(model) != self.price:  # such as a model that only a tool's code names
+            self.price = None
+        if self._budget is None:
             return
         with self._ensure_open():
             if self._runnable_reservation is not None:
                 self._runnable_reservation.release()
         prompt = [message for conversation in messages for message in conversation]
-        reservation = self._budget.reserve(self._name, upper_bound(_estimate_request(prompt, kwargs), self._price))
+        reservation = self._budget.reserve(self._name, upper_bound(_estimate_request(prompt, kwargs), self.price))
         _acquire(reservation)
         try:
             with self._ensure_open():
@@ -85,7 +97,7 @@ class BudgetCallback(BaseCallbackHandler):
             return
         for generation in (item for candidates in response.generations for item in candidates):
             if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
-                usage = reply_usage(generation.message, self._price)
+                usage = reply_usage(generation.message, self.price)
                 reservation.commit(usage)
                 self.usages.append(usage)
         reservation.budget.release(reservation)
@@ -159,14 +171,14 @@ logging.getLogger(handle_event.__module__).addFilter(_is_about_others)
 
 
 @contextmanager
-def enforce_budget(name: str, price: Price | None) -> Iterator[None]:
+def enforce_budget(name: str, price: Price | None, *, checks_price: bool = False) -> Iterator[BudgetCallback]:
     """Reserves the chat model calls of this block in the limits of the surrounding run.
 
-    If the block pauses, the signal gets their usage.
+    The arguments are those of `BudgetCallback`. If the block pauses, the signal gets the usage of its calls.
     """
-    token = _callback.set(callback := BudgetCallback(name, price))
+    token = _callback.set(callback := BudgetCallback(name, price, checks_price=checks_price))
     try:
-        yield
+        yield callback
     except PauseSignal as pause:
         pause.usage = total(callback.usages)
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from functools import cached_property
 from typing import Any, cast, get_type_hints, is_typeddict
 from uuid import uuid4
@@ -19,7 +19,7 @@ from langchain_core.tools import BaseTool
 from pydantic_core import to_json
 
 from langchain_conductor.messages import lc_messages
-from langchain_conductor.models.budget import enforce_budget
+from langchain_conductor.models.budget import BudgetCallback, enforce_budget
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.interrupts import invoke_interruptible, paused_error
 from langchain_conductor.models.invocation import (
@@ -87,6 +87,8 @@ class RunnableModel:
         prices = prices_in(runnable) if price is None else {price}
         self._is_search = self._takes_query and not prices
         self.price = FREE if self._is_search else prices.pop() if len(prices) == 1 else None
+        self._found_price = self.price if price is None else None
+        """The price of the models in it; `price` is another object if somebody has set that."""
         self.capabilities = (capabilities or Capabilities()).model_copy(update={"plans": False})
         self._field = _find_input_field(runnable)
 
@@ -99,14 +101,14 @@ class RunnableModel:
         with (
             translate_errors(self.name, self.runnable),
             count_usage() as usage,
-            enforce_budget(self.name, self._token_price),
+            self._enforce_budget() as budget,
         ):
             async with asyncio.timeout(request.timeout):
                 value = self._to_input(request)
                 output = await invoke_interruptible(
                     self.runnable, value, async_only=self._async_only, config=self._call_config()
                 )
-        return self._to_completion(request, output, usage)
+        return self._to_completion(request, output, usage, budget.price)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply if the runnable streams text; else yields it as one piece."""
@@ -120,7 +122,7 @@ class RunnableModel:
         with (
             translate_errors(self.name, self.runnable),
             count_usage() as usage,
-            enforce_budget(self.name, self._token_price),
+            self._enforce_budget() as budget,
         ):
             pieces = stream(self.runnable, self._to_input(request), async_only=self._async_only)
             async with aclosing(within(request.timeout, pieces)) as pieces_in_time:
@@ -130,16 +132,19 @@ class RunnableModel:
                     streamed_text += text
                     if text:
                         yield Delta(text=text)
-        completion = self._to_completion(request, output, usage)
+        completion = self._to_completion(request, output, usage, budget.price)
         yield Delta(text=completion.text.removeprefix(streamed_text), completion=completion)
 
     async def aclose(self) -> None:
         """Does nothing: the resources of the runnable belong to the code that created it."""
 
-    @property
-    def _token_price(self) -> Price | None:
-        """The price of the tokens that the chat models in it report; it may have some that were not found in it."""
-        return None if self._is_search and self.price == FREE else self.price
+    def _enforce_budget(self) -> AbstractContextManager[BudgetCallback]:
+        """Returns the block for a call. Its price is unknown once a model with another one is called.
+
+        That is a model that was not found in the runnable, such as one that only the code of a tool names.
+        """
+        price = None if self._is_search and self.price == FREE else self.price
+        return enforce_budget(self.name, price, checks_price=self.price is self._found_price)
 
     def _call_config(self) -> RunnableConfig:
         """Returns what a call sets explicitly, since the config of a graph takes precedence over that of its caller.
@@ -177,12 +182,14 @@ class RunnableModel:
         text = subtask_in(text) if self._takes_query else text
         return {self._field: text} if self._field else text
 
-    def _to_completion(self, request: Request, output: Any, usage: UsageCallback) -> Completion:
+    def _to_completion(
+        self, request: Request, output: Any, usage: UsageCallback, token_price: Price | None
+    ) -> Completion:
         if isinstance(output, Mapping) and INTERRUPT in output:
             raise paused_error(self.name)
         text = EMPTY_RESULT if self._takes_query and output == [] else text_of_output(output)
         reply = AIMessage(text, usage_metadata=usage.total, response_metadata={"model_name": self.name})
-        completion = core_completion(reply, model=self.name, price=self._token_price)
+        completion = core_completion(reply, model=self.name, price=token_price)
         if self._is_search and usage.total is None:
             completion = completion.model_copy(update={"usage": priced(Usage(), self.price)})
         return checked(completion, request)
