@@ -65,7 +65,7 @@ def test_a_record_says_who_decided_what() -> None:
         ("a", "scripted:a", None, "error"),
         ("a", "scripted:a", "scripted:a", "ok"),
     ]
-    assert first.calls[0].shown == trace(0).rounds[0].results[0].calls[0].fingerprint
+    assert first.calls[0].shown == trace(0).rounds[0].results[0].calls[0].request_fingerprint
     assert (last.worker, last.planned_worker, last.access) == ("b", "b", (0,))
     assert last.reply == made.answer == digest_of(trace(0).text)
     assert made.used.input_tokens == trace(0).usage.input_tokens

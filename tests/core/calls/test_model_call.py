@@ -77,7 +77,8 @@ async def test_a_call_is_recorded_with_all_that_is_known_of_it() -> None:
     completion, (call,), budget = await ask(model, worker="w")
 
     assert (call.model, call.worker, call.outcome) == ("scripted:m", "w", "ok")
-    assert (call.request, call.completion, call.fingerprint) == (REQUEST, completion, fingerprint(REQUEST))
+    assert (call.request, call.completion, call.fingerprint) == (REQUEST, completion, None)
+    assert call.request_fingerprint == fingerprint(REQUEST)
     assert call.usage == completion.usage
     assert budget.spent == Amount(completion.usage.cost, completion.usage.total_tokens, 1)
 
@@ -86,6 +87,7 @@ async def test_without_prompts_only_the_fingerprint_of_a_request_is_kept() -> No
     _, (call,), _ = await ask(ScriptedModel("ok"), keep_prompts=False)
 
     assert (call.request, call.fingerprint) == (None, fingerprint(REQUEST))
+    assert call.request_fingerprint == call.fingerprint
 
 
 async def test_what_a_model_of_ones_own_raises_is_recorded_without_its_key() -> None:

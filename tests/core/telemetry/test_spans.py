@@ -351,7 +351,7 @@ async def test_a_host_that_starts_the_steps_gets_a_span_for_each_stretch_of_the_
 async def test_a_step_that_paused_gets_a_span_for_the_call_with_which_it_goes_on(recorded: Recorded) -> None:
     made = conductor(ONE)
     record = await made.plan("Say something.")
-    before = Call(model="a", worker="a", fingerprint="", outcome="paused", usage=Usage(calls=2), started=0, seconds=0)
+    before = Call(model="a", worker="a", outcome="paused", usage=Usage(calls=2), started=0, seconds=0)
     await made.stepwise("Say something.", record).step(0, calls=[before])
     assert recorded.said("chat a")["gen_ai.usage.input_tokens"]
     assert recorded.span("chat a").status.status_code is StatusCode.UNSET

@@ -29,7 +29,7 @@ MAX_RETRY_AFTER = 60.0
 """Seconds: a call is not retried when the vendor asks for a longer pause."""
 INITIAL_BACKOFF, MAX_BACKOFF = 0.5, 8.0
 """Seconds."""
-_BLANK_CALL = Call.model_construct(model="", fingerprint="", usage=Usage.model_construct(), started=0.0, seconds=0.0)
+_BLANK_CALL = Call.model_construct(model="", usage=Usage.model_construct(), started=0.0, seconds=0.0)
 """Copied for the record of a successful call, as copying takes half of the time of validation."""
 
 
@@ -147,8 +147,8 @@ class ModelCall:
         fields: dict[str, Any] = {
             "model": self.model.name,
             "worker": self.worker,
-            "fingerprint": fingerprint(self.request),
             "request": self.request if self.run.keep_prompts else None,
+            "fingerprint": None if self.run.keep_prompts else fingerprint(self.request),
             "completion": completion,
             "outcome": outcome,
             "broke_off": attempt.has_streamed and completion is None,

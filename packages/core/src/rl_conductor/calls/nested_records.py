@@ -118,7 +118,8 @@ def _shorten_result(result: StepResult, chars: int, *, keep_nested: bool) -> Ste
 def _shorten_call(call: Call, chars: int, *, keep_nested: bool = True) -> Call:
     completion = call.completion and _shorten_completion(call.completion, chars)
     nested = call.nested if keep_nested else None
-    return call.model_copy(update={"request": None, "completion": completion, "nested": nested})
+    update = {"request": None, "fingerprint": call.request_fingerprint, "completion": completion, "nested": nested}
+    return call.model_copy(update=update)
 
 
 def _shorten_completion(completion: Completion, chars: int) -> Completion:

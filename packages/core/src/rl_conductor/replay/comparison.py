@@ -8,7 +8,6 @@ from math import inf
 
 from rl_conductor.replay.recording import WAS_CANCELLED
 from rl_conductor.text.delimiters import strip_nonces
-from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.trace import (
     Call,
     Round,
@@ -68,7 +67,7 @@ def _call_differences(old: list[Call], new: list[Call], where: str) -> Iterator[
     for before, now in zip_longest(old, new):
         if before is None or now is None:
             yield f"{where}: " + ("an additional call" if before is None else f"{before.model} was not called")
-        elif (before.model, before.fingerprint) != (now.model, now.fingerprint):
+        elif (before.model, before.request_fingerprint) != (now.model, now.request_fingerprint):
             yield f"{where}: the request to {now.model} differs{_first_difference(before, now)}"
         elif (before.outcome, before.error) != (now.outcome, now.error):
             yield f"{where}: {before.outcome} ({before.error}), now {now.outcome} ({now.error})"
@@ -95,8 +94,6 @@ def _first_difference(old: Call, new: Call) -> str:
     """Quotes the first difference between two requests, if the traces contain them."""
     if old.request is None or new.request is None:
         return "; the trace contains no requests to compare"
-    if fingerprint(old.request) != old.fingerprint:
-        return "; the recorded request does not match its own fingerprint"
     before, now = (
         strip_nonces(call.request.model_dump_json(exclude={"timeout"})) for call in (old, new) if call.request
     )

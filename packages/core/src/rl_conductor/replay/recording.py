@@ -38,7 +38,7 @@ class Recording:
         self._queues: dict[tuple[str, str], deque[Call]] = defaultdict(deque)
         self._models_with_unpriced_calls: set[str] = set()
         for call in trace.calls:
-            self._queues[call.model, call.fingerprint].append(call)
+            self._queues[call.model, call.request_fingerprint].append(call)
             if call.usage.unpriced_calls:
                 self._models_with_unpriced_calls.add(call.model)
 

@@ -45,8 +45,9 @@ def compute_nonce(key: str, contents: Sequence[str]) -> str:
 
 
 def _keyed_hash(key: bytes, contents: Sequence[str], *, size: int) -> str:
-    fields = [len(text).to_bytes(8, "big") + text.encode(errors="surrogatepass") for text in contents]
-    return hashlib.blake2b(b"".join(fields), key=key, digest_size=size).hexdigest()
+    lengths = ",".join([str(len(text)) for text in contents])  # so that texts divided in another way differ
+    data = f"{lengths}:{''.join(contents)}".encode(errors="surrogatepass")
+    return hashlib.blake2b(data, key=key, digest_size=size).hexdigest()
 
 
 def delimit(tag: Tag, content: str, nonce: str, **attributes: int | str) -> str:

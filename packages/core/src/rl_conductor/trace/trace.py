@@ -15,6 +15,7 @@ from pydantic import Field
 
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.trace.feedback import Feedback
+from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.outcomes import CANCELLED, CallOutcome
 from rl_conductor.trace.routing_decision import RoutingDecision
 from rl_conductor.trace.setup import Setup, Versions
@@ -50,10 +51,10 @@ class Call(Value):
     """The requested model, as `provider:name`."""
     worker: str | None = None
     """The worker that was called; `None` for the planner, `guardrail:NAME` for a call that a guardrail made."""
-    fingerprint: str
-    """`fingerprint` of the request."""
     request: Request | None = None
     """The request as sent; `None` when prompts are not kept."""
+    fingerprint: str | None = Field(default=None, exclude_if=lambda digest: digest is None)
+    """The `fingerprint` of a request that is not kept."""
     completion: Completion | None = None
     """The reply; its `model` is the one that answered. A failed call has one only if the reply lacked the format or the
     tool call that the request requires."""
@@ -83,6 +84,11 @@ class Call(Value):
     """Its duration."""
     nested: Nested | None = Field(default=None, exclude_if=lambda nested: nested is None)
     """The calls, tools and runs inside of the call, if its model is a conductor or an agent."""
+
+    @property
+    def request_fingerprint(self) -> str:
+        """The `fingerprint` of the request, which is computed from the request itself where that is kept."""
+        return fingerprint(self.request) if self.request is not None else self.fingerprint or ""
 
     @property
     def is_check(self) -> bool:
