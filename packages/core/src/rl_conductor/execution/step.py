@@ -29,6 +29,8 @@ _BLANK_RESULT = StepResult.model_construct(
     index=0, step=Step.model_construct(subtask="", worker=""), planned_worker="", status="ok"
 )
 """Copied for the result of a step without errors, as copying takes half of the time of validation."""
+_BLANK_REQUEST = Request.model_construct(messages=(), sampling=Sampling.model_construct())
+"""Copied for the requests of all steps but the last, for the same reason."""
 
 
 @dataclass(slots=True)
@@ -153,7 +155,8 @@ class StepRun:
         if worker.name in self.max_tokens:
             defaults = defaults.model_copy(update={"max_tokens": self.max_tokens[worker.name]})
         if not self.last:
-            return Request(messages=messages, sampling=defaults, timeout=worker.timeout)
+            update = {"messages": messages, "sampling": defaults, "timeout": worker.timeout}
+            return _BLANK_REQUEST.model_copy(update=update)
         timeout = request.timeout if worker.timeout is None else worker.timeout
         sampling = _override(defaults, request.sampling)
         return request.model_copy(update={"messages": messages, "sampling": sampling, "timeout": timeout})
