@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from langchain_core.callbacks import CallbackManagerForLLMRun, get_usage_metadata_callback
-from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models import BaseChatModel, FakeListLLM
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
@@ -170,3 +170,65 @@ async def test_a_conductor_within_a_chain_counts_for_itself() -> None:
     limits = Limits(concurrency=1, calls=3)
     outer = ChatConductor(workers={"chain": chain}, planner=ScriptedModel(LONE), limits=limits)
     assert (await outer.ainvoke("Well?")).text == "Done."
+
+
+class Refusing(Counted):
+    """Fails with a status after two calls."""
+
+    status: int
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        if len(self.calls_made) < 2:
+            return super()._generate(*args, **kwargs)
+        error = RuntimeError("no more")
+        error.status_code = self.status  # type: ignore[attr-defined]
+        raise error
+
+
+@pytest.mark.parametrize(("status", "unpriced"), [(429, 0), (500, 1)], ids=["rejected", "perhaps billed"])
+@pytest.mark.parametrize("recovers", [True, False])
+async def test_a_failed_call_of_an_agent_counts_beside_its_other_calls(
+    status: int, unpriced: int, *, recovers: bool
+) -> None:
+    model, other = Refusing(calls_made=[], status=status), Counted(calls_made=[])
+
+    async def work(_: Any) -> str:
+        for _ in range(2):
+            await model.ainvoke("again")
+        chat = model.with_fallbacks([other]) if recovers else model
+        return (await chat.ainvoke("again")).text
+
+    limits = Limits(usd=1)
+    agent = RunnableModel(RunnableLambda(work), price=PRICE)
+    conductor = Conductor(ScriptedModel(LONE, price=PRICE), WorkerPool([Worker.of("agent", agent)]), limits=limits)
+    try:
+        trace = await conductor.run("Go on.")
+    except RunError as error:
+        trace = error.trace
+    (call, *_) = trace.rounds[0].results[0].calls
+    assert (call.outcome, call.usage.calls, call.usage.unpriced_calls) == (
+        ("ok", 4, unpriced) if recovers else ("error", 3, unpriced)
+    )
+    assert call.usage.total_tokens == (3_000 if recovers else 2_000)
+    assert call.usage.cost == Decimal(call.usage.total_tokens) / 1_000_000
+
+
+class Completing(FakeListLLM):
+    """A language model that is not a chat model, and counts its calls."""
+
+    calls_made: Any
+
+    async def _acall(self, *args: Any, **kwargs: Any) -> str:
+        self.calls_made.append(1)
+        return await super()._acall(*args, **kwargs)
+
+
+async def test_calls_of_a_language_model_that_is_not_a_chat_model_are_limited_too() -> None:
+    model = Completing(responses=["Hello."], calls_made=[])
+
+    async def work(_: Any) -> str:
+        return [await model.ainvoke("again") for _ in range(20)][-1]
+
+    with pytest.raises(RunError, match=r"limits\.calls=4 is used up"):
+        await conductor_over(RunnableModel(RunnableLambda(work), price=PRICE), Limits(calls=4)).run("Go on.")
+    assert len(model.calls_made) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import Field, SecretStr
 
 from core.runs import plan
@@ -123,6 +125,7 @@ def openai_model(name: str) -> BaseChatModel:
 
 
 MINI, STRONG, UNKNOWN = (openai_model(name) for name in ("gpt-4o-mini", "gpt-4o", "gpt-unknown"))
+FREE_INSIDE = ChatConductor(workers={"a": ScriptedModel("Hi.")}, planner=ScriptedModel(plan((0, "Answer.", []))))
 
 
 def test_agents_and_chains_have_the_price_of_the_models_in_them() -> None:
@@ -138,8 +141,28 @@ def test_agents_and_chains_have_the_price_of_the_models_in_them() -> None:
     assert ChatModel(MINI).price == expected
 
 
-@pytest.mark.parametrize("models", [(MINI, STRONG), (MINI, UNKNOWN), (UNKNOWN,)], ids=["two prices", "unknown", "one"])
-def test_models_of_several_prices_or_of_an_unknown_one_leave_the_price_open(models: tuple[BaseChatModel, ...]) -> None:
+def test_an_agent_with_models_of_several_prices_has_the_highest() -> None:
+    models = [MINI, STRONG, FREE_INSIDE]
+    chain: Any = RunnableLambda(lambda _: models)
+    assert RunnableModel(chain).price == price_of("openai", "gpt-4o")
+
+
+def test_models_in_global_variables_of_nodes_and_tools_are_found() -> None:
+    def classify(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [model.invoke(state["messages"]) for model in [MINI]]}
+
+    def ask(query: str) -> str:
+        """Asks a strong model."""
+        return str((RunnableLambda(str) | STRONG).invoke(query).text)
+
+    graph = StateGraph(MessagesState).add_node("classify", classify).add_edge(START, "classify").compile()
+    assert RunnableModel(graph).price == price_of("openai", "gpt-4o-mini")
+    assert RunnableModel(tool(ask)).price == price_of("openai", "gpt-4o")
+    assert RunnableModel(create_agent(MINI, [ask])).price == price_of("openai", "gpt-4o")
+
+
+@pytest.mark.parametrize("models", [(MINI, UNKNOWN), (UNKNOWN,)], ids=["one of two", "the only one"])
+def test_a_model_of_an_unknown_price_leaves_the_price_open(models: tuple[BaseChatModel, ...]) -> None:
     chain: Any = RunnableLambda(lambda _: list(models))
     assert RunnableModel(chain).price is None
 
@@ -158,29 +181,45 @@ class Named(GPT):
         return {"ls_provider": "openai", "ls_model_name": self.model_name}
 
 
-@pytest.mark.parametrize(("hidden", "is_priced"), [("gpt-4o-mini", True), ("gpt-4o", False), ("gpt-unknown", False)])
-def test_a_model_of_another_price_that_only_code_names_is_not_priced_as_the_one_that_was_found(
-    hidden: str, is_priced: bool
-) -> None:
+def checked_by(hidden: str, first: str = "gpt-4o-mini") -> Runnable[Any, Any]:
+    """A chain of a model that is found and one that only code names."""
+
     def check(reply: Any) -> str:
         return str(Named(model_name=hidden).invoke(reply.text).text)
 
-    chain = Named(model_name="gpt-4o-mini") | RunnableLambda(check)
-    assert RunnableModel(chain).price == price_of("openai", "gpt-4o-mini")
+    return Named(model_name=first) | RunnableLambda(check)
 
+
+def expected_cost(*names: str) -> Decimal:
+    prices = [price_of("openai", name) for name in names]
+    return sum((price.cost(input_tokens=10, output_tokens=5) for price in prices if price), Decimal(0))
+
+
+@pytest.mark.parametrize("first", ["gpt-4o-mini", "gpt-4o"])
+@pytest.mark.parametrize("hidden", ["gpt-4o-mini", "gpt-4o"])
+@pytest.mark.parametrize("limits", [None, Limits(usd=1)], ids=["no limits", "dollars"])
+def test_each_call_of_a_chain_has_the_price_of_its_own_model(first: str, hidden: str, limits: Limits | None) -> None:
+    _, usage = first_reply(checked_by(hidden, first), limits=limits)
+    assert (usage.calls, usage.total_tokens, usage.unpriced_calls) == (2, 30, 0)
+    assert usage.cost == expected_cost(first, hidden)
+
+
+def test_only_the_call_of_a_model_without_a_price_that_only_code_names_is_unpriced_and_refused() -> None:
+    chain = checked_by("gpt-unknown")
+    assert RunnableModel(chain).price == price_of("openai", "gpt-4o-mini")
     _, usage = first_reply(chain)
-    assert (usage.total_tokens, usage.unpriced_calls) == (30, int(not is_priced))
+    assert (usage.calls, usage.total_tokens, usage.unpriced_calls) == (2, 30, 1)
+    assert usage.cost == expected_cost("gpt-4o-mini")
 
     planner = ScriptedModel(plan((0, "Look.", []), (1, "Answer.", ["all"])), price=PRICE)
     workers: dict[str, Any] = {"search": chain, "writer": ScriptedModel("Yes.", price=PRICE)}
     trace = ChatConductor(workers, planner=planner).conductor.run_sync("May I?", limits=Limits(usd=1))
-    assert ("search" in trace.results[0].step.worker) is is_priced
+    refused = trace.results[0].calls[0]
+    assert "the price of gpt-unknown in langchain:RunnableSequence is unknown" in (refused.error or "")
+    assert refused.usage.cost == expected_cost("gpt-4o-mini"), "its first call was made"
 
 
 def test_a_price_that_is_given_holds_for_all_models() -> None:
-    def check(reply: Any) -> str:
-        return str(Named(model_name="gpt-4o").invoke(reply.text).text)
-
-    chain = Named(model_name="gpt-4o-mini") | RunnableLambda(check)
-    _, usage = first_reply({"model": chain, "price": {"input": 1, "output": 1}}, limits=Limits(usd=1))
-    assert (str(usage.cost), usage.unpriced_calls) == ("0.00003", 0)
+    worker = {"model": checked_by("gpt-4o"), "price": {"input": 1, "output": 1}}
+    _, usage = first_reply(worker, limits=Limits(usd=1))
+    assert (usage.cost, usage.unpriced_calls) == (Decimal("0.00003"), 0)

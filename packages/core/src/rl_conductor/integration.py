@@ -15,6 +15,7 @@ from rl_conductor._internal.validation import FieldError, field_errors, first_fi
 from rl_conductor.agents.function_result import result_text
 from rl_conductor.agents.tool import vendor_safe_name
 from rl_conductor.calls.budget import Reservation
+from rl_conductor.calls.failures import is_rejection
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.conductor import Conductor
@@ -43,7 +44,7 @@ from rl_conductor.prompting.worker_prompt import subtask_in
 from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
 from rl_conductor.types.messages import arguments_of
-from rl_conductor.workflow.limits import upper_bound
+from rl_conductor.workflow.limits import UpperBound, upper_bound
 from rl_conductor.workflow.plan_space import AccessMode
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "Reservation",
     "Stepwise",
     "TokenCounts",
+    "UpperBound",
     "WorkerEntry",
     "WorkerFunction",
     "WrapperModel",
@@ -77,6 +79,7 @@ __all__ = [
     "first_field_error",
     "host_error",
     "in_thread",
+    "is_rejection",
     "is_worker_function",
     "iterate_in_thread",
     "iterate_sync",

@@ -16,7 +16,7 @@ from langchain_core.runnables.config import set_config_context
 
 from langchain_conductor.custom_events import custom_data, write_custom
 from langchain_conductor.messages import lc_reply, lc_usage
-from langchain_conductor.models.usage import disable_usage_callbacks
+from langchain_conductor.models.budget import disable_usage_callbacks
 from langchain_conductor.run_errors import to_langchain_error
 from langchain_conductor.tracing import NOSTREAM_TAG, child_config, track_event
 from rl_conductor import Conductor

@@ -1,4 +1,7 @@
-"""Applies the run's limits to agents and chains: every chat model call inside them is reserved before it is made."""
+"""Applies the run's limits to agents and chains: every call of a model inside them is reserved before it is made.
+
+Each call has the price of its own model, so the cost of an agent is the sum of its calls.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,24 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.callbacks import BaseCallbackHandler, UsageMetadataCallbackHandler
 from langchain_core.callbacks.manager import handle_event
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
-from langchain_core.tracers.context import register_configure_hook
+from langchain_core.tracers.context import _configure_hooks, register_configure_hook
 from pydantic_core import to_json
 from typing_extensions import override
 
 from langchain_conductor.messages import PROVIDER, core_messages
+from langchain_conductor.models.errors import is_rejected
 from langchain_conductor.models.prices import price_of_chat
 from langchain_conductor.models.replies import reply_usage
 from rl_conductor.errors import ConfigError, ModelError
-from rl_conductor.integration import PauseSignal, Reservation, current_scope, upper_bound
+from rl_conductor.integration import PauseSignal, Reservation, UpperBound, current_scope, priced, upper_bound
 from rl_conductor.types import Message, Price, Request, Sampling, Usage, total
 
 MAX_TOKENS_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -31,7 +36,7 @@ MAX_TOKENS_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 class BudgetCallback(BaseCallbackHandler):
-    """Reserves each chat model call inside a runnable in the limits of the surrounding run.
+    """Reserves each language model call inside a runnable in the limits of the surrounding run, and counts its usage.
 
     The reservation that was made for the runnable itself is released at the first call, since the number of its calls
     was unknown then.
@@ -40,21 +45,19 @@ class BudgetCallback(BaseCallbackHandler):
     raise_error = True
     """A refused call must not be made. The methods are sync because LangChain only logs the errors of async ones."""
 
-    def __init__(self, name: str, price: Price | None, *, checks_price: bool = False) -> None:
+    def __init__(self, name: str, price: Price | None) -> None:
         """Creates a handler for the calls of the runnable `name`.
 
         Args:
             name: the runnable's name.
-            price: of the tokens of its models.
-            checks_price: whether a call of a model with another price makes the price unknown.
+            price: of the tokens of all its models; by default each call has the price of its own model.
         """
-        self._name, self.price = name, price
-        self._checks_price = checks_price
+        self._name, self._price = name, price
         scope = current_scope.get()
         self._budget, self._runnable_reservation = scope.budget, scope.reservation
-        self._reservations: dict[UUID, Reservation] = {}
+        self._calls: dict[UUID, _CallInside] = {}
         self.usages: list[Usage] = []
-        """The reported usage of each call."""
+        """The usage of each call that has ended, and of each call of the conductors inside of the runnable."""
         self._lock = threading.Lock()
         self._closed = False
 
@@ -65,56 +68,71 @@ class BudgetCallback(BaseCallbackHandler):
         """Waits for room in the budget.
 
         Raises:
-            LimitError: the limits leave no room for this call.
+            LimitError: the limits leave no room for this call, or the price of its model is unknown.
             ModelError: the runnable has ended.
         """
-        model: dict[str, Any] = kwargs.get("metadata") or {}
-        if model.get("ls_provider") == PROVIDER:  # a conductor reserves its calls itself
+        self._start([message for conversation in messages for message in conversation], run_id, kwargs)
+
+    @override
+    def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any) -> None:
+        """Does the same for a call of a language model that is not a chat model."""
+        self._start([HumanMessage(prompt) for prompt in prompts], run_id, kwargs)
+
+    def _start(self, prompt: Sequence[BaseMessage], run_id: UUID, options: Mapping[str, Any]) -> None:
+        model: dict[str, Any] = options.get("metadata") or {}
+        if model.get("ls_provider") == PROVIDER:  # a conductor reserves and reports its calls itself
             return
-        if self._checks_price and price_of_chat(model) != self.price:  # such as a model that only a tool's code names
-            self.price = None
+        price = self._price or price_of_chat(model)
+        bound = upper_bound(_estimate_request(prompt, options), price)
+        reservation = self._reserve(f"{model.get('ls_model_name', 'a model')} in {self._name}", bound)
+        try:
+            with self._ensure_open():
+                if reservation is not None:
+                    reservation.begin()
+                self._calls[run_id] = _CallInside(price, reservation)
+        except ModelError:
+            if reservation is not None:
+                reservation.budget.release(reservation)
+            raise
+
+    def _reserve(self, model_name: str, bound: UpperBound) -> Reservation | None:
         if self._budget is None:
-            return
+            return None
         with self._ensure_open():
             if self._runnable_reservation is not None:
                 self._runnable_reservation.release()
-        prompt = [message for conversation in messages for message in conversation]
-        reservation = self._budget.reserve(self._name, upper_bound(_estimate_request(prompt, kwargs), self.price))
+        reservation = self._budget.reserve(model_name, bound)
         _acquire(reservation)
-        try:
-            with self._ensure_open():
-                reservation.begin()
-                self._reservations[run_id] = reservation
-        except ModelError:
-            reservation.budget.release(reservation)
-            raise
+        return reservation
+
+    @override
+    def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Remembers that the vendor sent a part of the reply, which it may bill."""
+        if (call := self._calls.get(run_id)) is not None:
+            call.has_begun = True
 
     @override
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Charges the reported usage of the call."""
-        reservation = self._pop_reservation(run_id)
-        if reservation is None:
+        if (call := self._pop(run_id)) is None:
             return
-        for generation in (item for candidates in response.generations for item in candidates):
-            if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
-                usage = reply_usage(generation.message, self.price)
-                reservation.commit(usage)
-                self.usages.append(usage)
-        reservation.budget.release(reservation)
+        generations = [item for candidates in response.generations for item in candidates]
+        messages = [generation.message for generation in generations if isinstance(generation, ChatGeneration)]
+        replies = [message for message in messages if isinstance(message, AIMessage)]
+        self.usages.append(call.end(reply_usage(replies[0], call.price) if replies else priced(Usage(), None)))
 
     @override
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """Charges the whole reservation, since the failed call may have been billed."""
-        if (reservation := self._pop_reservation(run_id)) is not None:
-            reservation.budget.release(reservation)
+        """Charges the whole reservation, since the failed call may have been billed, unless the vendor rejected it."""
+        if (call := self._pop(run_id)) is not None:
+            self.usages.append(call.fail(is_rejected=not call.has_begun and is_rejected(error)))
 
     def close(self) -> None:
-        """Releases the remaining reservations: LangChain does not report the end of cancelled calls."""
+        """Ends the remaining calls as failed ones: LangChain does not report the end of cancelled calls."""
         with self._lock:
             self._closed = True
-            abandoned, self._reservations = self._reservations, {}
-        for reservation in abandoned.values():
-            reservation.budget.release(reservation)
+            abandoned, self._calls = self._calls, {}
+        self.usages += [call.fail() for call in abandoned.values()]
 
     @contextmanager
     def _ensure_open(self) -> Iterator[None]:
@@ -124,9 +142,36 @@ class BudgetCallback(BaseCallbackHandler):
                 raise ModelError(f"{self._name} has ended, so it can't call a model any more", model=self._name)
             yield
 
-    def _pop_reservation(self, run_id: UUID) -> Reservation | None:
+    def _pop(self, run_id: UUID) -> _CallInside | None:
         with self._lock:
-            return self._reservations.pop(run_id, None)
+            return self._calls.pop(run_id, None)
+
+
+@dataclass(eq=False)
+class _CallInside:
+    """A call in progress inside a runnable."""
+
+    price: Price | None
+    reservation: Reservation | None
+    """What is reserved for it; `None` outside of a run."""
+    has_begun: bool = False
+    """Whether a part of its reply has arrived."""
+
+    def end(self, usage: Usage) -> Usage:
+        """Charges the usage that the model reported."""
+        if self.reservation is not None:
+            self.reservation.commit(usage)
+            self.reservation.budget.release(self.reservation)
+        return usage
+
+    def fail(self, *, is_rejected: bool = False) -> Usage:
+        """Charges the whole reservation, or only the attempt if the vendor rejected the call; returns the usage."""
+        if self.reservation is not None:
+            if is_rejected:
+                self.reservation.refund()
+            self.reservation.budget.release(self.reservation)
+        is_free = is_rejected or (self.price is not None and self.price.is_free)
+        return Usage(calls=1, unpriced_calls=int(not is_free))
 
 
 def _acquire(reservation: Reservation) -> None:
@@ -171,22 +216,36 @@ logging.getLogger(handle_event.__module__).addFilter(_is_about_others)
 
 
 @contextmanager
-def enforce_budget(name: str, price: Price | None, *, checks_price: bool = False) -> Iterator[BudgetCallback]:
-    """Reserves the chat model calls of this block in the limits of the surrounding run.
+def enforce_budget(name: str, price: Price | None) -> Iterator[BudgetCallback]:
+    """Reserves the language model calls of this block in the limits of the surrounding run, and counts their usage.
 
-    The arguments are those of `BudgetCallback`. If the block pauses, the signal gets the usage of its calls.
+    The arguments are those of `BudgetCallback`. If the block fails, the call that it is part of gets the usage; if it
+    pauses, the signal does.
     """
-    token = _callback.set(callback := BudgetCallback(name, price, checks_price=checks_price))
+    outer = current_scope.get()
+    callback = BudgetCallback(name, price)
+    token = _callback.set(callback)
+    scope = current_scope.set(replace(outer, nested_usage=callback.usages))
     try:
         yield callback
     except PauseSignal as pause:
+        callback.close()
         pause.usage = total(callback.usages)
+        raise
+    except BaseException:
+        callback.close()
+        if outer.nested_usage is not None:
+            outer.nested_usage.extend(callback.usages)
         raise
     finally:
         callback.close()
+        current_scope.reset(scope)
         _callback.reset(token)
 
 
-def disable_budget_callback() -> None:
-    """Stops reserving calls in the current context, for a conductor, since its own budget reserves them."""
+def disable_usage_callbacks() -> None:
+    """Stops counting and reserving calls in the current context, for a conductor, which does both itself."""
+    for variable, *_ in _configure_hooks:  # also those of LangChain's `get_usage_metadata_callback`
+        if isinstance(variable.get(), UsageMetadataCallbackHandler):
+            variable.set(None)
     _callback.set(None)

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from langchain_core.messages import BaseMessage
 from typing_extensions import override
 
-from langchain_conductor.messages import core_usage
 from langchain_conductor.models.budget import enforce_budget
 from langchain_conductor.models.runnable_model import text_of_output
-from langchain_conductor.models.usage import count_usage
-from rl_conductor.integration import FunctionModel, priced
-from rl_conductor.types import Completion, Request
+from rl_conductor.integration import FunctionModel
+from rl_conductor.types import Completion, Request, total
 
 
 class CountedFunction(FunctionModel):
@@ -20,11 +18,9 @@ class CountedFunction(FunctionModel):
 
     async def complete(self, request: Request) -> Completion:
         """Calls the function."""
-        with count_usage() as usage, enforce_budget(self.name, None):
+        with enforce_budget(self.name, None) as calls:
             completion = await super().complete(request)
-        if usage.total is None:
-            return completion
-        return completion.model_copy(update={"usage": priced(core_usage(usage.total), None)})
+        return completion.model_copy(update={"usage": total(calls.usages)}) if calls.usages else completion
 
     @override
     def reply_text(self, result: object) -> str | None:

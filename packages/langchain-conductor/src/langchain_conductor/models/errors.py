@@ -22,7 +22,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.integration import host_error, parts_of
+from rl_conductor.integration import host_error, is_rejection, parts_of
 
 ERROR_TYPES: dict[type[Exception], type[ModelError]] = {
     lc_errors.ContextOverflowError: ContextLengthError,
@@ -53,6 +53,11 @@ def translate_errors(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
         if _is_vendor_error(error) and _retries_itself(runnable):
             model_error.max_retries = 0
         raise model_error from None
+
+
+def is_rejected(error: BaseException) -> bool:
+    """Whether a vendor rejected a call before it generated anything, so that the call costs nothing."""
+    return isinstance(error, Exception) and is_rejection(host_error(error, name="", source=None, kinds=ERROR_TYPES))
 
 
 def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:

@@ -18,6 +18,7 @@ from langchain_core.runnables import Runnable
 from langchain_conductor.models.invocation import invoke
 from rl_conductor.errors import ModelError, PausedError
 from rl_conductor.integration import PauseSignal
+from rl_conductor.types import Usage
 
 
 class WorkerInterrupt(PauseSignal):
@@ -54,10 +55,10 @@ def _handoff_error(command: Any, name: str) -> HandoffError:
     return HandoffError(message, model=name)
 
 
-def paused_error(name: str) -> PausedError:
-    """Builds the error for the runnable `name` that paused where it can't be resumed."""
+def paused_error(name: str, usage: Usage | None = None) -> PausedError:
+    """Builds the error for the runnable `name` that paused, after it used `usage`, where it can't be resumed."""
     message = f"{name} paused with an interrupt, which can't be resumed here; use create_conductor in a graph with a "
-    return PausedError(f"{message}checkpointer", model=name)
+    return PausedError(f"{message}checkpointer", model=name, usage=usage)
 
 
 @contextmanager

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from functools import cached_property
 from typing import Any, cast, get_type_hints, is_typeddict
 from uuid import uuid4
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, BaseMessage, BaseMessageChunk
+from langchain_core.messages import BaseMessage, BaseMessageChunk
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, RunnableSequence, ensure_config
 from langchain_core.runnables.base import RunnableBindingBase
@@ -29,13 +29,11 @@ from langchain_conductor.models.invocation import (
     is_async_only,
     stream,
 )
-from langchain_conductor.models.prices import prices_in
-from langchain_conductor.models.replies import core_completion
-from langchain_conductor.models.usage import UsageCallback, count_usage
+from langchain_conductor.models.prices import highest_price, prices_in
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import checked, priced, prompt_in, require, subtask_in, within
 from rl_conductor.models import Capabilities
-from rl_conductor.types import FREE, Completion, Delta, Price, Request, Usage
+from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage, total
 
 MESSAGES = "messages"
 """The field in which graphs store the conversation."""
@@ -75,7 +73,8 @@ class RunnableModel:
         Args:
             runnable: its output may be text, a message, a state with `messages`, or any value that JSON can represent.
             name: by default the runnable's own.
-            price: of the tokens that the chat models in it report; by default their own, if they have the same one.
+            price: of the tokens of all models in it; by default each call of a model has the price of that model, and
+                the runnable the highest of the models that it holds.
             capabilities: by default none: it has its own tools, and takes text.
 
         Raises:
@@ -84,11 +83,10 @@ class RunnableModel:
         self.runnable = runnable
         self.name = name or f"langchain:{runnable.get_name()}"
         self._takes_query = _takes_query(runnable)
-        prices = prices_in(runnable) if price is None else {price}
-        self._is_search = self._takes_query and not prices
-        self.price = FREE if self._is_search else prices.pop() if len(prices) == 1 else None
-        self._found_price = self.price if price is None else None
-        """The price of the models in it; `price` is another object if somebody has set that."""
+        prices = prices_in(runnable)
+        self._found_price = FREE if self._takes_query and not prices else highest_price(prices)
+        self.price = price or self._found_price
+        """The highest price of the models in it; another object is the price of all of them."""
         self.capabilities = (capabilities or Capabilities()).model_copy(update={"plans": False})
         self._field = _find_input_field(runnable)
 
@@ -98,17 +96,13 @@ class RunnableModel:
     async def complete(self, request: Request) -> Completion:
         """Returns the whole reply."""
         require(self, request)
-        with (
-            translate_errors(self.name, self.runnable),
-            count_usage() as usage,
-            self._enforce_budget() as budget,
-        ):
+        with translate_errors(self.name, self.runnable), self._enforce_budget() as calls:
             async with asyncio.timeout(request.timeout):
                 value = self._to_input(request)
                 output = await invoke_interruptible(
                     self.runnable, value, async_only=self._async_only, config=self._call_config()
                 )
-        return self._to_completion(request, output, usage, budget.price)
+        return self._to_completion(request, output, calls.usages)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         """Streams the reply if the runnable streams text; else yields it as one piece."""
@@ -119,11 +113,7 @@ class RunnableModel:
             return
         output: Any = None
         streamed_text = ""
-        with (
-            translate_errors(self.name, self.runnable),
-            count_usage() as usage,
-            self._enforce_budget() as budget,
-        ):
+        with translate_errors(self.name, self.runnable), self._enforce_budget() as calls:
             pieces = stream(self.runnable, self._to_input(request), async_only=self._async_only)
             async with aclosing(within(request.timeout, pieces)) as pieces_in_time:
                 async for piece in pieces_in_time:
@@ -132,19 +122,14 @@ class RunnableModel:
                     streamed_text += text
                     if text:
                         yield Delta(text=text)
-        completion = self._to_completion(request, output, usage, budget.price)
+        completion = self._to_completion(request, output, calls.usages)
         yield Delta(text=completion.text.removeprefix(streamed_text), completion=completion)
 
     async def aclose(self) -> None:
         """Does nothing: the resources of the runnable belong to the code that created it."""
 
     def _enforce_budget(self) -> AbstractContextManager[BudgetCallback]:
-        """Returns the block for a call. Its price is unknown once a model with another one is called.
-
-        That is a model that was not found in the runnable, such as one that only the code of a tool names.
-        """
-        price = None if self._is_search and self.price == FREE else self.price
-        return enforce_budget(self.name, price, checks_price=self.price is self._found_price)
+        return enforce_budget(self.name, None if self.price is self._found_price else self.price)
 
     def _call_config(self) -> RunnableConfig:
         """Returns what a call sets explicitly, since the config of a graph takes precedence over that of its caller.
@@ -182,17 +167,12 @@ class RunnableModel:
         text = subtask_in(text) if self._takes_query else text
         return {self._field: text} if self._field else text
 
-    def _to_completion(
-        self, request: Request, output: Any, usage: UsageCallback, token_price: Price | None
-    ) -> Completion:
+    def _to_completion(self, request: Request, output: Any, usages: Sequence[Usage]) -> Completion:
+        usage = total(usages) if usages else priced(Usage(), self.price)
         if isinstance(output, Mapping) and INTERRUPT in output:
-            raise paused_error(self.name)
+            raise paused_error(self.name, usage)
         text = EMPTY_RESULT if self._takes_query and output == [] else text_of_output(output)
-        reply = AIMessage(text, usage_metadata=usage.total, response_metadata={"model_name": self.name})
-        completion = core_completion(reply, model=self.name, price=token_price)
-        if self._is_search and usage.total is None:
-            completion = completion.model_copy(update={"usage": priced(Usage(), self.price)})
-        return checked(completion, request)
+        return checked(Completion(message=Message.assistant(text), usage=usage, model=self.name), request)
 
 
 # ------------------------------------------------------------------------------------------- inputs
