@@ -360,6 +360,24 @@ def test_a_tool_call_with_invalid_arguments_is_invalid_in_streams_as_well() -> N
     assert last.name == "bob"
 
 
+def test_calls_of_tools_in_a_stream_are_numbered() -> None:
+    *_, last = conducting([CALLS]).bind_tools([weather]).stream("How is it?")
+    assert isinstance(last, AIMessageChunk)
+    assert [(call["index"], call["id"]) for call in last.tool_call_chunks] == [(0, "c1"), (1, "c2")]
+
+
+@pytest.mark.parametrize("options", [{"timeout": 0.05}, {"timeout": 0.05, "limits": Limits(seconds=60)}], ids=str)
+def test_a_run_that_takes_longer_than_its_timeout_names_it(options: dict[str, Any]) -> None:
+    async def work(subtask: str) -> str:
+        await asyncio.sleep(SOON)
+        return subtask
+
+    with pytest.raises(RunError, match=r"timeout=0\.05 was over before function:work had answered"):
+        conducting(workers={"a": work}, **options).invoke("Go on.")
+    with pytest.raises(RunError, match=r"limits\.seconds=0\.04 was over"):
+        conducting(workers={"a": work}, timeout=60, limits=Limits(seconds=0.04)).invoke("Go on.")
+
+
 def test_a_tool_choice_in_anthropics_form_may_forbid_parallel_calls() -> None:
     choice = {"type": "auto", "disable_parallel_tool_use": True}
     for bound in ({"tool_choice": choice}, {"tool_choice": choice, "parallel_tool_calls": True}):

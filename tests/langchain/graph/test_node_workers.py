@@ -109,6 +109,24 @@ async def test_an_agent_that_waits_for_a_person_pauses_the_graph_and_goes_on_whe
     assert (result["messages"][-1].text, scales.uses) == ("tell(3 kg)", 1)
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [("yes", "string indices"), ({"decisions": [{"type": "ok"}]}, "'ok' is not allowed")],
+    ids=["no decisions", "an unknown decision"],
+)
+def test_an_agent_that_fails_on_the_value_of_a_resume_ends_the_run_and_leaves_its_step_to_no_other_worker(
+    value: Any, reason: str
+) -> None:
+    scales = Scales()
+    careful = agent(scales, middleware=[HumanInTheLoopMiddleware(interrupt_on={"weigh": True})])
+    graph = around(create_conductor(conductor(careful)), saver=InMemorySaver())
+    graph.invoke(QUESTION, THREAD)
+    with pytest.raises(RunError, match=rf"{reason}.*after it was resumed.*'decisions': \[\{{'type': 'approve'}}\]"):
+        graph.invoke(Command(resume=value), THREAD)
+    assert graph.get_state(THREAD).next == ("solve",)
+    assert scales.uses == 0
+
+
 def test_a_worker_graph_with_its_own_state_can_interrupt_an_invoked_graph() -> None:
     def ask(state: Any) -> dict[str, str]:
         assert "weigh it" in state["question"]

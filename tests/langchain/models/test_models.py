@@ -525,6 +525,10 @@ async def test_an_agent_uses_its_own_tools_and_all_its_calls_are_counted() -> No
     assert (completion.usage.input_tokens, completion.usage.output_tokens) == (20, 10)
 
 
+async def test_an_agent_whose_input_is_declared_as_a_dict_gets_the_conversation_as_its_messages() -> None:
+    assert (await RunnableModel(agent().with_types(input_type=dict)).complete(HELLO)).text == "It is sunny."
+
+
 async def test_a_conductor_inside_of_a_chain_is_counted_once() -> None:
     planner = ScriptedModel(plan((0, "Say hello.", [])))
     inside = ChatConductor(workers={"a": ScriptedModel("Hello there.")}, planner=planner)

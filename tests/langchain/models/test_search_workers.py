@@ -78,6 +78,13 @@ def test_a_retriever_that_finds_nothing_says_so() -> None:
     assert first_reply(Rules(), "repairs")[0] == "(nothing was found)"
 
 
+def test_passages_that_a_function_returns_read_like_those_of_a_retriever() -> None:
+    def find(subtask: str) -> list[Document]:
+        return PASSAGES
+
+    assert first_reply(find)[0] == first_reply(Rules())[0]
+
+
 def test_a_tool_gets_the_subtask() -> None:
     assert first_reply(search)[0] == "found: return of bicycles"
 

@@ -198,10 +198,10 @@ class Attempt:
 
     def _deadline_error(self) -> LimitError:
         deadline = self._run.budget.shared_deadline()
-        seconds = deadline.seconds if deadline else 0.0
-        reason = f"limits.seconds={seconds:g} was over"
+        name, seconds = (deadline.name, deadline.seconds) if deadline else ("limits.seconds", 0.0)
+        reason = f"{name}={seconds:g} was over"
         if self._call.deadline is not None and self._call.deadline < seconds:
-            reason = f"the first {self._call.deadline:.3g} s of limits.seconds={seconds:g} were over"
+            reason = f"the first {self._call.deadline:.3g} s of {name}={seconds:g} were over"
         message = f"{reason} before {self._model.name} had answered"
         return LimitError(message, limit="seconds", needed=self._run.elapsed(), remaining=0.0)
 

@@ -54,6 +54,8 @@ class Deadline(NamedTuple):
     """On `time.monotonic`."""
     seconds: float
     """The run's `limits.seconds`."""
+    name: str
+    """What set it, for errors."""
 
 
 @dataclass(eq=False, slots=True)
@@ -146,6 +148,8 @@ class Budget:
         self.limits = limits
         self.deadline: float | None = None
         """When `limits.seconds` are over, on `time.monotonic`, also for the runs inside of this one."""
+        self.deadline_name = "limits.seconds"
+        """What set the deadline, for errors."""
         self._is_closed = False
         self.parent = parent
         self._outer_reservation = outer_reservation
@@ -176,7 +180,7 @@ class Budget:
         budget: Budget | None = self
         while budget is not None:
             if budget.deadline is not None and (earliest is None or budget.deadline < earliest.time):
-                earliest = Deadline(budget.deadline, budget.limits.seconds or 0.0)
+                earliest = Deadline(budget.deadline, budget.limits.seconds or 0.0, budget.deadline_name)
             budget = budget.parent
         return earliest
 

@@ -38,6 +38,8 @@ class RunContext:
     """Checks of the run's input, prompts, replies and answer."""
     policies: tuple[Policy, ...] = ()
     """The policy of this run and of those around it, as far as they hold for nested runs."""
+    deadline_name: str = "limits.seconds"
+    """What sets the deadline, for errors; `timeout` if that of the request is `limits.seconds`."""
     delimiter_key: str = field(default_factory=new_delimiter_key)
     """The key of the delimiters around text that models wrote."""
     all_guardrails: Sequence[Guardrail] = field(init=False)
@@ -49,6 +51,7 @@ class RunContext:
     def __post_init__(self) -> None:
         scope = current_scope.get()
         self.budget = Budget(self.limits, parent=scope.budget, outer_reservation=scope.reservation)
+        self.budget.deadline_name = self.deadline_name
         self._set_deadline()
         self.all_guardrails = self.guardrails
         if scope.guardrails:

@@ -136,7 +136,7 @@ class GuardrailRunner:
         except TimeoutError:
             if not timer.expired():
                 raise
-            over = f"its timeout of {limit:g} s" if limit is not None and seconds == limit else "limits.seconds"
+            over = f"its timeout of {limit:g} s" if limit is not None and seconds == limit else self.run.deadline_name
             raise TimeoutError(f"{over} was over before there was a verdict") from None
 
     async def _call_model(

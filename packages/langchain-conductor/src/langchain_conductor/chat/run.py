@@ -115,7 +115,7 @@ class ChatRun:
     def _last_chunk(self, trace: Trace) -> AIMessageChunk:
         answer = answer_message(self.conductor, trace)
         refusal: Any = [block for block in answer.content if isinstance(block, dict) and block["type"] == "refusal"]
-        return AIMessageChunk(
+        chunk = AIMessageChunk(
             content=refusal or "",
             name=answer.name,
             additional_kwargs=answer.additional_kwargs,
@@ -125,6 +125,9 @@ class ChatRun:
             usage_metadata=answer.usage_metadata,
             response_metadata=answer.response_metadata,
         )
+        for index, call in enumerate(chunk.tool_call_chunks):
+            call["index"] = index  # by which consumers of streams put the pieces of a call together
+        return chunk
 
     async def _events(self, run: BaseRunManager | None, *, stream: bool) -> AsyncGenerator[Event, None]:
         """Runs the Conductor and yields its events, also as custom events. Closing the iterator cancels the run."""

@@ -8,7 +8,7 @@ from langchain_core.messages import BaseMessage
 from typing_extensions import override
 
 from langchain_conductor.models.budget import enforce_budget
-from langchain_conductor.models.runnable_model import text_of_output
+from langchain_conductor.models.runnable_model import MESSAGES, is_passages, text_of_output
 from rl_conductor.integration import FunctionModel
 from rl_conductor.types import Completion, Request, total
 
@@ -24,7 +24,8 @@ class CountedFunction(FunctionModel):
 
     @override
     def reply_text(self, result: object) -> str | None:
-        """Converts what the function returned to text; of messages, and of the state of a graph, as of a runnable."""
-        if isinstance(result, BaseMessage) or (isinstance(result, Mapping) and result.get("messages")):
+        """Converts what the function returned to text: messages, passages and states of graphs as a runnable's."""
+        is_state = isinstance(result, Mapping) and bool(result.get(MESSAGES))
+        if is_state or is_passages(result) or isinstance(result, BaseMessage):
             return text_of_output(result)
         return super().reply_text(result)

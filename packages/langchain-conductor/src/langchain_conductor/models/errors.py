@@ -11,7 +11,7 @@ from langchain_core import exceptions as lc_errors
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
-from langchain_conductor.models.interrupts import interrupt_error
+from langchain_conductor.models.interrupts import interrupt_error, is_resumed, resume_error
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -42,14 +42,18 @@ ERROR_TYPES: dict[type[Exception], type[ModelError]] = {
 def translate_errors(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
     """Raises errors of `runnable` as the core's, never `from` the original: its text or request may contain a key.
 
-    Errors of a vendor are not retried if the client of `runnable` has retried its requests.
+    Errors of a vendor are not retried if the client of `runnable` has retried its requests. Other errors end the run
+    if `runnable` was resumed, since it may not accept the value.
     """
+    was_resumed = is_resumed()
     try:
         yield
     except (ConductorError, AssertionError):
         raise
     except Exception as error:
         model_error = _to_model_error(error, name, runnable)
+        if was_resumed and type(model_error) is ModelError and not _is_vendor_error(error):
+            model_error = resume_error(model_error, name)
         if _is_vendor_error(error) and _retries_itself(runnable):
             model_error.max_retries = 0
         raise model_error from None

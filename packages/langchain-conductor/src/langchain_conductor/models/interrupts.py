@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, ensure_config
 
 from langchain_conductor.models.invocation import invoke
 from rl_conductor.errors import ModelError, PausedError
 from rl_conductor.integration import PauseSignal
 from rl_conductor.types import Usage
+
+SCRATCHPAD, RESUME_MAP = "__pregel_scratchpad", "__pregel_resume_map"
+"""Where LangGraph passes the values on with which it was resumed: the one of the only interrupt, or those by its id."""
 
 
 class WorkerInterrupt(PauseSignal):
@@ -31,6 +34,12 @@ class WorkerInterrupt(PauseSignal):
 
 class HandoffError(ModelError):
     """An agent hands over to a node where nothing can go there; a mistake in the program, so the run ends."""
+
+    ends_run = True
+
+
+class ResumeError(ModelError):
+    """An agent fails on the value that it was resumed with; another worker must not do what a person decides."""
 
     ends_run = True
 
@@ -59,6 +68,22 @@ def paused_error(name: str, usage: Usage | None = None) -> PausedError:
     """Builds the error for the runnable `name` that paused, after it used `usage`, where it can't be resumed."""
     message = f"{name} paused with an interrupt, which can't be resumed here; use create_conductor in a graph with a "
     return PausedError(f"{message}checkpointer", model=name, usage=usage)
+
+
+def is_resumed() -> bool:
+    """Whether somebody resumed the graph around with a value, and no worker has read it yet."""
+    if _is_allowed.get() is None:
+        return False
+    values = ensure_config()["configurable"]
+    scratchpad = values.get(SCRATCHPAD)
+    return bool(values.get(RESUME_MAP)) or (scratchpad is not None and scratchpad.get_null_resume(False) is not None)
+
+
+def resume_error(error: ModelError, name: str) -> ResumeError:
+    """Builds the error for the runnable `name` that failed with `error` after it was resumed."""
+    expected = "what its interrupt asks for, for HumanInTheLoopMiddleware {'decisions': [{'type': 'approve'}]}"
+    message = f"{error}, after it was resumed; if it does not accept the value, ask again in a new thread, because"
+    return ResumeError(f"{message} LangGraph keeps the value, and resume it with {expected}", model=name)
 
 
 @contextmanager

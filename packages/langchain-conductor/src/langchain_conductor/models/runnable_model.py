@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from functools import cached_property
-from typing import Any, cast, get_type_hints, is_typeddict
+from typing import Any, TypeGuard, cast, get_type_hints, is_typeddict
 from uuid import uuid4
 
 from langchain_core.documents import Document
@@ -191,6 +191,8 @@ def _find_input_field(runnable: Runnable[Any, Any]) -> str:
     """Returns the field of the input that takes the question; empty if the input is text."""
     schema = _input_schema(runnable)
     fields, required = list(schema.get("properties", ())), list(schema.get("required", ()))
+    if schema.get("type") == "object" and not fields and isinstance(runnable, RunnableBindingBase):
+        return _find_input_field(runnable.bound)  # `with_types(input_type=dict)` names no fields
     if schema.get("type") == "string" or fields == [ROOT]:
         return ""
     if not fields:
@@ -230,9 +232,14 @@ def text_of_output(output: Any) -> str:
         output = output[MESSAGES][-1]
     if isinstance(output, str | BaseMessage):
         return _text_of_piece(output)
-    if isinstance(output, list) and output and all(isinstance(item, Document) for item in output):
+    if is_passages(output):
         return "\n\n".join(map(_passage, output))
     return to_json(output, fallback=str).decode()
+
+
+def is_passages(output: object) -> TypeGuard[Sequence[Document]]:
+    """Whether `output` consists of passages, as retrievers return them."""
+    return isinstance(output, list | tuple) and bool(output) and all(isinstance(item, Document) for item in output)
 
 
 def _passage(document: Document) -> str:
