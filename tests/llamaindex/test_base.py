@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from llama_index.core import SummaryIndex
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ThinkingBlock
 from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from llama_index.core.tools import FunctionTool
 
@@ -43,7 +43,7 @@ from rl_conductor import (
 )
 from rl_conductor.models import Capabilities
 from rl_conductor.trace.summary import Summary
-from rl_conductor.types import JsonFormat
+from rl_conductor.types import Completion, JsonFormat, Message, ReasoningPart, TextPart
 
 ANSWER = "The whole answer."
 
@@ -112,6 +112,17 @@ def test_a_stream_contains_the_final_workers_own_chunks() -> None:
     last: Any = pieces[-1].raw
     assert last["usage"]["calls"] == 3
     assert [piece.raw for piece in pieces[:-1]] == [None] * 3
+
+
+def test_the_chunks_of_the_reasoning_come_before_those_of_the_answer() -> None:
+    content = (ReasoningPart(text="Hm. Well."), TextPart(text="The answer."))
+    reply = Completion(message=Message(role="assistant", content=content), model="m")
+    pieces = [*conductor("A draft.", ScriptedModel([reply])).stream_chat(user_messages("Why?"))]
+    assert [piece.additional_kwargs.get("thinking_delta") for piece in pieces[:2]] == ["Hm. Well.", None]
+    assert [piece.delta for piece in pieces] == ["", "The ", "answer.", ""]
+    for piece in pieces:
+        (thinking,) = [block for block in piece.message.blocks if isinstance(block, ThinkingBlock)]
+        assert thinking.content == "Hm. Well."
 
 
 async def test_the_first_chunk_arrives_before_the_answer_is_complete() -> None:

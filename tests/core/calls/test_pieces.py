@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rl_conductor.calls.pieces import MAX_SMALL_PIECES, MIN_LATE_CHARS, PieceMerger
+from rl_conductor.calls.pieces import MAX_SMALL_PIECES, MIN_LATE_CHARS, PieceMerger, ReplyPieces
 
 
 def test_pieces_are_passed_on_as_they_come_and_small_ones_late_in_a_long_answer_are_joined() -> None:
@@ -22,3 +22,23 @@ def test_large_pieces_are_never_joined() -> None:
     for _ in range(MAX_SMALL_PIECES + 10):
         merger.add("x" * MIN_LATE_CHARS)
     assert len(passed_on) == MAX_SMALL_PIECES + 10
+
+
+def test_reasoning_is_passed_on_before_the_text_that_follows_it() -> None:
+    passed_on: list[tuple[str, str]] = []
+    pieces = ReplyPieces(lambda text: passed_on.append(("text", text)), lambda text: passed_on.append(("why", text)))
+    for _ in range(MAX_SMALL_PIECES + 1):
+        pieces.add("", "x")
+    pieces.add("a", "y")
+    pieces.add("b", "")
+    pieces.add("", "z")
+    pieces.end()
+    assert passed_on[MAX_SMALL_PIECES:] == [("why", "xy"), ("text", "a"), ("text", "b"), ("why", "z")]
+
+
+def test_reasoning_that_nobody_asked_for_is_left_out() -> None:
+    passed_on: list[str] = []
+    pieces = ReplyPieces(passed_on.append, None)
+    pieces.add("a", "why")
+    pieces.end()
+    assert passed_on == ["a"]

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import Field, PrivateAttr
 
-from core.models.wire.base import SECRET
+from core.models.wire.anthropic import AnthropicWire
+from core.models.wire.base import SECRET, Said, Seen
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel
-from langchain_vendor import Vendor
+from langchain_vendor import AnthropicVendor, Vendor
 from rl_conductor import Limits, Request, Sampling, ScriptedModel
 from rl_conductor.types import Delta, JsonFormat
 
@@ -61,6 +63,33 @@ def test_the_last_worker_streams_the_answer_with_every_setting(vendor: Vendor, s
     assert [chunk.text for chunk in chunks if chunk.text] == PIECES
     message = reduce(add, chunks)
     assert answered_by_the_last_step(message)
+
+
+class Thinking(AnthropicVendor):
+    """Thinks as the scenario `reasoning` of its protocol does."""
+
+    def events(self, seen: Seen, said: Said) -> list[str]:
+        """Its frames."""
+        return AnthropicWire.events(self, seen, said)
+
+
+@pytest.mark.parametrize("version", ["v0", "v1"])
+@pytest.mark.parametrize("bound", [False, True], ids=["alone", "in an agent"])
+def test_the_reasoning_of_the_last_worker_is_streamed_before_its_text(version: Any, *, bound: bool) -> None:
+    with Thinking.running() as vendor:
+        thinking: Any = {"type": "enabled", "budget_tokens": 1024}
+        claude = ChatAnthropic(model="reasoning", base_url=vendor.url, api_key=SECRET, thinking=thinking)
+        planner = ScriptedModel(plan((0, "Answer.", [])))
+        chat: Any = ChatConductor({"a": claude}, planner=planner, output_version=version)
+        if bound:
+            agent: Any = create_agent(chat)
+            chunks = [chunk for chunk, _ in agent.stream({"messages": "6 * 7?"}, stream_mode="messages")]
+        else:
+            chunks = list(chat.stream("6 * 7?"))
+    kinds = [block["type"] for chunk in chunks for block in chunk.content_blocks]
+    assert kinds == ["reasoning", "text", "text"]
+    blocks: list[Any] = reduce(add, chunks).content_blocks
+    assert [block.get("reasoning") or block["text"] for block in blocks] == ["six times seven", "42"]
 
 
 def test_streamed_plans_and_answers_ask_for_their_tokens_at_every_address(vendor: Vendor) -> None:

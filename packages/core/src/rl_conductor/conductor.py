@@ -25,7 +25,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import AnyWorker, WorkerPool, close_all
-from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, Listener, ReasoningDelta
 from rl_conductor.trace.observers import observe_run
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
 from rl_conductor.types import FREE, Completion, Delta, Price, Request
@@ -347,7 +347,9 @@ class Conductor:
         """Answers `request` and yields the answer while the final worker generates it."""
         async with aclosing(self.events(request)) as events:
             async for event in events:
-                if isinstance(event, AnswerDelta) and not event.is_refusal:
+                if isinstance(event, ReasoningDelta):
+                    yield Delta(reasoning=event.text)
+                elif isinstance(event, AnswerDelta) and not event.is_refusal:
                     yield Delta(text=event.text)
                 elif isinstance(event, Finished) and event.trace.completion is not None:
                     yield Delta(completion=event.trace.completion)

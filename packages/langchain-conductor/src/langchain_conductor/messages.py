@@ -49,6 +49,9 @@ TURN_STATE_KEY = "conductor"
 VENDOR_STATE_PREFIX = "langchain:"
 """How the signature of reasoning begins that is the state of a LangChain model, for that model alone."""
 
+REASONING_KEY = "reasoning_content"
+"""The key of reasoning in the `additional_kwargs` of an AI message, which LangChain reads."""
+
 PROVIDER_KEY = "model_provider"
 """The key in the `response_metadata` of an AI message that names the vendor of its model."""
 SIGNATURE_PREFIXES = {"anthropic": THINKING_PREFIX, "google_genai": THOUGHT_PREFIX, "google_vertexai": THOUGHT_PREFIX}
@@ -280,8 +283,8 @@ def lc_reply(message: Message, *, is_refusal: bool = False, **fields: Any) -> AI
     extra: dict[str, Any] = {}
     if state != TurnState():
         extra[TURN_STATE_KEY] = state.model_dump(mode="json", exclude_none=True)
-    if text := "".join(part.text for part in reasoning):
-        extra["reasoning_content"] = text  # the key that LangChain reads
+    if message.reasoning:
+        extra[REASONING_KEY] = message.reasoning
     content: Any = message.text
     if is_refusal:
         content = [{"type": "text", "text": content}, {"type": "refusal", "refusal": content}]

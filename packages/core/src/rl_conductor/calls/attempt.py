@@ -12,7 +12,7 @@ from rl_conductor.calls.failures import is_rejection
 from rl_conductor.calls.nested_records import NestedRecords
 from rl_conductor.calls.nested_runs import NestedRuns
 from rl_conductor.calls.pause import PauseSignal
-from rl_conductor.calls.pieces import PieceMerger
+from rl_conductor.calls.pieces import ReplyPieces
 from rl_conductor.calls.scope import CallScope, current_scope
 from rl_conductor.calls.timer import CallTimer
 from rl_conductor.errors import (
@@ -214,9 +214,16 @@ class Attempt:
         return ReasoningReader(self._call.reasoning, declared, self._model.name, streamed=is_streamed)
 
     async def _stream(self, on_text: Callable[[str], None], reader: ReasoningReader | None) -> Completion:
-        """Passes the text of the answer on as it comes. Errors of the model are translated, those of `on_text` not."""
+        """Passes the reply on as it comes. Errors of the model are translated, those of `on_text` not."""
         completion: Completion | None = None
-        size, pieces = ReplySize(self._model.name), PieceMerger(on_text)
+        size, pieces = ReplySize(self._model.name), ReplyPieces(on_text, self._call.on_reasoning)
+
+        def pass_on(text: str, reasoning: str = "") -> None:
+            if text and reader is not None and not self.has_streamed:
+                reasoning += reader.reasoning
+            self.has_streamed = self.has_streamed or bool(text)
+            pieces.add(text, reasoning)
+
         async with aclosing(self._open_stream()) as deltas:
             while True:
                 try:
@@ -228,15 +235,12 @@ class Attempt:
                 self._has_begun = True
                 size.add(delta.text, delta.reasoning)
                 completion = delta.completion or completion
-                if text := reader.add(delta) if reader else delta.text:
-                    self.has_streamed = True
-                    pieces.add(text)
+                pass_on(reader.add(delta) if reader else delta.text, delta.reasoning)
         if completion is None:
             reason = "the stream ended before the reply was complete"
             raise BadResponseError(f"{self._model.name}: {reason}", model=self._model.name)
-        if reader is not None and (text := reader.rest(completion)):
-            self.has_streamed = True
-            pieces.add(text)
+        if reader is not None:
+            pass_on(reader.rest(completion))
         pieces.end()
         return completion
 

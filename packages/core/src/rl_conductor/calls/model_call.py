@@ -52,6 +52,8 @@ class ModelCall:
     on_text: Callable[[str], None] | None = None
     """Receives the answer as it streams. After the first piece a failure is final, because text that was passed on
     can't be taken back."""
+    on_reasoning: Callable[[str], None] | None = None
+    """Receives the reasoning as it streams, if `on_text` is set; that of a failed attempt as well."""
     reasoning: ReasoningMemory | None = field(default_factory=ReasoningMemory)
     """Remembers how replies of this model separate reasoning, which becomes a `ReasoningPart`; `None` leaves reasoning
     in the text."""

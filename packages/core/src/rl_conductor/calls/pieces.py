@@ -1,4 +1,4 @@
-"""`PieceMerger`: bounds the number of pieces of a streamed answer, because listeners keep an event for each."""
+"""`ReplyPieces`: passes a streamed reply on in a bounded number of pieces, because listeners keep an event for each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ MAX_SMALL_PIECES = 16_384
 """Number of pieces, usually tokens, that are passed on as they come; few answers have as many."""
 MIN_LATE_CHARS = 256
 """Minimum characters of the pieces after those."""
+
+
+class ReplyPieces:
+    """Passes the reasoning and the text of a reply on, in the order in which they come."""
+
+    def __init__(self, on_text: Callable[[str], None], on_reasoning: Callable[[str], None] | None) -> None:
+        self._text = PieceMerger(on_text)
+        self._reasoning = on_reasoning and PieceMerger(on_reasoning)
+
+    def add(self, text: str, reasoning: str) -> None:
+        """Adds pieces, of which the reasoning comes first."""
+        if self._reasoning is not None:
+            self._reasoning.add(reasoning)
+            if text:
+                self._reasoning.end()
+        self._text.add(text)
+
+    def end(self) -> None:
+        """Passes on the waiting pieces."""
+        if self._reasoning is not None:
+            self._reasoning.end()
+        self._text.end()
 
 
 class PieceMerger:

@@ -46,6 +46,8 @@ class RoundContext:
     """Emit the final step's reply as it is generated."""
     streamed_pieces: list[str] = field(default_factory=list, init=False)
     """The part of the final reply that was emitted, in pieces, because appending to a text copies it."""
+    has_streamed_reasoning: bool = field(default=False, init=False)
+    """Whether reasoning of the final worker was emitted."""
     workflow: Workflow | None = field(default=None, init=False)
     """The plan, once it is complete."""
     steps: dict[int, Step] = field(default_factory=dict, init=False)

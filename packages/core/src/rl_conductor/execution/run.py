@@ -30,12 +30,12 @@ from rl_conductor.planning.routing.router import Router
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.prompting.prompt_version import prompt_version
-from rl_conductor.trace.events import AnswerDelta, Finished
+from rl_conductor.trace.events import AnswerDelta, Finished, ReasoningDelta
 from rl_conductor.trace.observers import RunInfo
 from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.setup import PlannerSetup, Setup, Versions, WorkerSetup
 from rl_conductor.trace.trace import Answer, PlanRecord, Round, Trace
-from rl_conductor.types import Request, total
+from rl_conductor.types import Completion, Request, total
 from rl_conductor.workflow.plan_space import AccessMode, PlanSpace
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import Workflow
@@ -63,6 +63,7 @@ class Run:
     """The round that is resumed, until it has a plan again: its plan stays, and its finished steps don't run again."""
     rounds: list[Round] = field(init=False)
     streamed_text: str = field(default="", init=False)
+    has_streamed_reasoning: bool = field(default=False, init=False)
     """The part of the answer that was passed on while it was generated."""
     planner_reason: str = field(default="", init=False)
     """Why the conductor's trained planner leaves the request to its general one; empty if it doesn't."""
@@ -203,6 +204,7 @@ class Run:
                 await execution.run(plan)
         finally:
             self.streamed_text = execution.round.streamed_text
+            self.has_streamed_reasoning = execution.round.has_streamed_reasoning
             if execution.plan is not None:
                 self.rounds.append(execution.to_round(execution.plan))
                 self.interrupted = None
@@ -296,9 +298,15 @@ class Run:
             self._log_evidence(trace.answer)
         if self.context.has_listener:
             if trace.completion is not None and trace.completion.text and not self.streamed_text:
-                self.context.emit(AnswerDelta(text=trace.completion.text, is_refusal=trace.completion.is_refusal))
+                self._emit_answer(trace.completion)
             self.context.emit(Finished(trace=trace))
         return trace
+
+    def _emit_answer(self, completion: Completion) -> None:
+        """Emits an answer that was not streamed, in one piece after its reasoning."""
+        if completion.message.reasoning and not self.has_streamed_reasoning:
+            self.context.emit(ReasoningDelta(text=completion.message.reasoning))
+        self.context.emit(AnswerDelta(text=completion.text, is_refusal=completion.is_refusal))
 
     def _add_unplanned_round(self, interruption: str | None) -> None:
         """Adds the round that ended before it had a plan: an interrupted one as it was, and what guardrails did."""

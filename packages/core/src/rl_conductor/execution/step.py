@@ -18,7 +18,7 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.prompting.request_inputs import select_inputs, select_question
 from rl_conductor.prompting.worker_prompt import Evidence, hide_attachments, with_prompt, worker_prompt
 from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
-from rl_conductor.trace.events import AnswerDelta, StepFinished, StepStarted
+from rl_conductor.trace.events import AnswerDelta, ReasoningDelta, StepFinished, StepStarted
 from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import Call, StepResult
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling, prompt_in
@@ -305,6 +305,7 @@ class StepRun:
             slot=worker.slots.get() if worker.slots else None,
             on_attempt=partial(self._emit_start, worker.name) if self.round.run.has_listener else None,
             on_text=self._emit_text if self._streams else None,
+            on_reasoning=self._emit_reasoning if self._streams else None,
             reasoning=worker.reasoning,
             checks_format=True,
         )
@@ -317,6 +318,10 @@ class StepRun:
     def _emit_text(self, text: str) -> None:
         self.round.streamed_pieces.append(text)
         self.round.run.emit(AnswerDelta(text=text))
+
+    def _emit_reasoning(self, text: str) -> None:
+        self.round.has_streamed_reasoning = True
+        self.round.run.emit(ReasoningDelta(text=text))
 
     @property
     def _streams(self) -> bool:

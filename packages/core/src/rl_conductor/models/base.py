@@ -98,7 +98,7 @@ class Model(Protocol):
 async def in_one_piece(model: Model, request: Request) -> AsyncGenerator[Delta, None]:
     """Yields the complete reply of a model as a stream of one piece."""
     completion = await model.complete(request)
-    yield Delta(text=completion.text)
+    yield Delta(text=completion.text, reasoning=completion.message.reasoning)
     yield Delta(completion=completion)
 
 

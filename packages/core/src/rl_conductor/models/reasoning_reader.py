@@ -61,6 +61,11 @@ class ReasoningReader:
         self._filter = self._filter or ReasoningFilter(self._start)
         return self._filter.add(delta.text)
 
+    @property
+    def reasoning(self) -> str:
+        """The reasoning in the text of a stream; it is complete when the answer begins."""
+        return self._filter.reasoning if self._filter else ""
+
     def rest(self, completion: Completion) -> str:
         """Returns the remaining answer text at the end of a stream."""
         return self._filter.end(truncated=_is_truncated(completion)) if self._filter else ""

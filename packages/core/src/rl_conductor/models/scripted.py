@@ -63,6 +63,8 @@ class ScriptedModel(StreamingModel):
         try:
             await asyncio.sleep(self._delay(request) if callable(self._delay) else self._delay)
             reply = self._make(request)
+            if isinstance(reply, Completion) and reply.message.reasoning:
+                yield Delta(reasoning=reply.message.reasoning)
             for piece in _pieces(reply):
                 if isinstance(piece, Exception):
                     raise piece

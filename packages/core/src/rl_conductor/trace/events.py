@@ -88,6 +88,14 @@ class AnswerDelta(Value):
     """Whether it is the model's refusal in place of an answer, in one piece."""
 
 
+class ReasoningDelta(Value):
+    """A piece of the final worker's reasoning, which comes before the answer. A failed attempt's is not taken back."""
+
+    type: Literal["reasoning_delta"] = "reasoning_delta"
+    text: Text
+    """The next piece of the reasoning."""
+
+
 class Finished(Value):
     """The run has ended; always the last event."""
 
@@ -97,7 +105,15 @@ class Finished(Value):
 
 
 Event = Annotated[
-    PlanStarted | PlanDelta | PlanRejected | WorkflowPlanned | StepStarted | StepFinished | AnswerDelta | Finished,
+    PlanStarted
+    | PlanDelta
+    | PlanRejected
+    | WorkflowPlanned
+    | StepStarted
+    | StepFinished
+    | ReasoningDelta
+    | AnswerDelta
+    | Finished,
     Field(discriminator="type"),
 ]
 """Something that happened in a run; `Conductor.events` yields these."""

@@ -146,6 +146,11 @@ class Message(Value):
         return self.model_copy(update={"content": content, "is_error": False})
 
     @property
+    def reasoning(self) -> str:
+        """The text of the reasoning parts, joined."""
+        return "".join(part.text for part in self.content if isinstance(part, ReasoningPart))
+
+    @property
     def text(self) -> str:
         """The text parts, joined; images, files and reasoning are left out.
 

@@ -15,14 +15,14 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import set_config_context
 
 from langchain_conductor.custom_events import custom_data, write_custom
-from langchain_conductor.messages import lc_reply, lc_usage
+from langchain_conductor.messages import REASONING_KEY, lc_reply, lc_usage
 from langchain_conductor.models.budget import disable_usage_callbacks
 from langchain_conductor.run_errors import to_langchain_error
 from langchain_conductor.tracing import NOSTREAM_TAG, child_config, track_event
 from rl_conductor import Conductor
 from rl_conductor.errors import RunError
 from rl_conductor.integration import callback_to_async_iterator, token_counts
-from rl_conductor.trace import AnswerDelta, Event, Finished, Listener, Summary, Trace
+from rl_conductor.trace import AnswerDelta, Event, Finished, Listener, ReasoningDelta, Summary, Trace
 from rl_conductor.types import Completion, Request
 from rl_conductor.workflow import Limits, Policy
 
@@ -100,25 +100,37 @@ class ChatRun:
         return ChatResult(generations=[ChatGeneration(message=message)], llm_output=output)
 
     async def chunks(self, run: BaseRunManager | None) -> AsyncGenerator[ChatGenerationChunk, None]:
-        """Streams the final worker's tokens; only the last chunk has usage, tool calls and metadata.
+        """Streams the final worker's reasoning and tokens; only the last chunk has usage, tool calls and metadata.
 
         Raises:
             RunError: there is no answer; `error.trace` has the reason. It is also one of LangChain's `ModelError`s.
         """
+        reasoning = ""
         async with aclosing(self._events(run, stream=True)) as events:
             async for event in events:
-                if isinstance(event, AnswerDelta):
-                    yield ChatGenerationChunk(message=AIMessageChunk(content=event.text))
-                elif isinstance(event, Finished) and event.trace.completion is not None:
-                    yield ChatGenerationChunk(message=self._last_chunk(event.trace))
+                match event:
+                    case ReasoningDelta(text=text):
+                        reasoning += text
+                        chunk = AIMessageChunk(content="", additional_kwargs={REASONING_KEY: text})
+                    case AnswerDelta(text=text):
+                        chunk = AIMessageChunk(content=text)
+                    case Finished(trace=trace) if trace.completion is not None:
+                        chunk = self._last_chunk(trace, reasoning)
+                    case _:
+                        continue
+                yield ChatGenerationChunk(message=chunk)
 
-    def _last_chunk(self, trace: Trace) -> AIMessageChunk:
+    def _last_chunk(self, trace: Trace, streamed_reasoning: str) -> AIMessageChunk:
         answer = answer_message(self.conductor, trace)
+        extra = dict(answer.additional_kwargs)
+        reasoning = extra.pop(REASONING_KEY, "")
+        if not streamed_reasoning.endswith(reasoning):  # it may follow that of a failed attempt
+            extra[REASONING_KEY] = reasoning.removeprefix(streamed_reasoning)
         refusal: Any = [block for block in answer.content if isinstance(block, dict) and block["type"] == "refusal"]
         chunk = AIMessageChunk(
             content=refusal or "",
             name=answer.name,
-            additional_kwargs=answer.additional_kwargs,
+            additional_kwargs=extra,
             tool_calls=answer.tool_calls,
             invalid_tool_calls=answer.invalid_tool_calls,
             chunk_position="last",

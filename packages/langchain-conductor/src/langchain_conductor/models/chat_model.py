@@ -32,7 +32,7 @@ from langchain_conductor.models.json_replies import (
     with_text,
 )
 from langchain_conductor.models.prices import price_of_chat
-from langchain_conductor.models.replies import core_completion
+from langchain_conductor.models.replies import core_completion, reasoning_text
 from langchain_conductor.models.sampling import apply_sampling
 from langchain_conductor.models.vendor_messages import adapt_messages
 from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
@@ -132,19 +132,19 @@ class ChatModel:
         messages: list[AIMessage] = []
         async for message in self._stream(self._prepare(request), request):
             messages.append(message)
-            yield Delta(text=str(message.text))
+            yield Delta(text=str(message.text), reasoning=reasoning_text(message))
         yield Delta(completion=self._to_completion(join_chunks(messages), request))
 
     async def _stream_json(self, request: Request, response_format: JsonFormat) -> AsyncGenerator[Delta, None]:
         if request.tools and request.tool_choice != "none":
             completion = await self.complete(request)
-            yield Delta(text=completion.text, completion=completion)
+            yield Delta(text=completion.text, reasoning=completion.message.reasoning, completion=completion)
             return
         outputs: list[Any] = []
         pieces = JsonPieces()
         async for output in self._stream(self._prepare_json(request, response_format), request):
             outputs.append(output)
-            yield Delta(text=pieces.add(output))
+            yield Delta(text=pieces.add(output), reasoning=reasoning_text(output))
         reply = self._json_reply(join_chunks(outputs), response_format)
         completion = self._to_completion(with_text(reply, pieces.text) if pieces.text else reply, request)
         yield Delta(text="" if pieces.text else completion.text, completion=completion)

@@ -76,6 +76,13 @@ def _chat_usage(message: AIMessage) -> Usage:
     return core_usage(counts)
 
 
+def reasoning_text(piece: Any) -> str:
+    """Returns the reasoning in a piece of a streamed reply, which may also be a parsed value without any."""
+    if not isinstance(piece, AIMessage) or (isinstance(piece.content, str) and not piece.additional_kwargs):
+        return ""
+    return core_message(piece).reasoning
+
+
 def refusal_text(message: AIMessage) -> str:
     """Returns the text of a refusal, which is not part of the text of OpenAI's and Anthropic's replies."""
     if isinstance(refusal := message.additional_kwargs.get(REFUSAL), str):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rl_conductor.calls.budget import NOTHING, Amount, Budget
 from rl_conductor.calls.scope import call_scope
 from rl_conductor.errors import ConductorError, RefusedError, RunError
-from rl_conductor.trace.events import AnswerDelta, Event, Finished, StepFinished, WorkflowPlanned
+from rl_conductor.trace.events import AnswerDelta, Event, Finished, ReasoningDelta, StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage, total
 from rl_conductor_server.errors import ApiError, overload_error
@@ -143,6 +143,8 @@ class RunTask:
         return self.request.continues_alone or (calls_tools and not self.request.is_comparison)
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, ReasoningDelta):  # no response contains reasoning
+            return
         if isinstance(event, Finished):
             if event.trace.completion is None:
                 event = Finished(trace=with_refusal(event.trace, self.request.api))

@@ -26,6 +26,7 @@ from rl_conductor.trace.events import (
     PlanDelta,
     PlanRejected,
     PlanStarted,
+    ReasoningDelta,
     StepFinished,
     StepStarted,
     WorkflowPlanned,
@@ -150,7 +151,7 @@ class Board:
 
     def show(self, event: Event) -> None:
         """Records the event for the next frame; the beginning of a phase is drawn at once."""
-        if isinstance(event, Finished | AnswerDelta):
+        if isinstance(event, Finished | ReasoningDelta | AnswerDelta):
             return
         view = self._rounds.setdefault(event.round, _RoundView(since=time.monotonic()))
         match event:

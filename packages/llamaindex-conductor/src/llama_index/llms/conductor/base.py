@@ -43,7 +43,8 @@ from rl_conductor.integration import (
     iterate_sync,
     run_sync,
 )
-from rl_conductor.trace import AnswerDelta
+from rl_conductor.trace import AnswerDelta, ReasoningDelta
+from rl_conductor.types import Delta
 
 from .chat_requests import core_request
 from .chat_responses import chunk_response, tool_selections, trace_response
@@ -166,13 +167,14 @@ class Conductor(StructuredOutputLLM):
     ) -> AsyncGenerator[ChatResponse, None]:
         if self.rate_limiter is not None:
             await self.rate_limiter.async_acquire()
-        text = ""
+        text = reasoning = ""
         with reporter.report_call():
             try:
                 async with aclosing(self._deltas(request, reporter, context)) as deltas:
                     async for delta in deltas:
-                        text += delta
-                        response = chunk_response(text, delta)
+                        text += delta.text
+                        reasoning += delta.reasoning
+                        response = chunk_response(text, reasoning, delta)
                         reporter.report_chunk(response)
                         yield response
             finally:
@@ -180,14 +182,16 @@ class Conductor(StructuredOutputLLM):
             if reporter.trace is not None:
                 yield trace_response(reporter.trace, delta="")
 
-    def _deltas(self, request: Request, reporter: CallReporter, context: Context) -> AsyncGenerator[str, None]:
-        """Streams the answer of a run in `context`, so that its spans are inside that of the call."""
+    def _deltas(self, request: Request, reporter: CallReporter, context: Context) -> AsyncGenerator[Delta, None]:
+        """Streams the reasoning and the answer of a run in `context`, so that its spans are inside that of the call."""
 
-        def run(emit: Callable[[str], None]) -> Coroutine[Any, Any, Trace]:
+        def run(emit: Callable[[Delta], None]) -> Coroutine[Any, Any, Trace]:
             def on_event(event: Event) -> None:
                 reporter.report_event(event)
-                if isinstance(event, AnswerDelta):
-                    emit(event.text)
+                if isinstance(event, ReasoningDelta):
+                    emit(Delta(reasoning=event.text))
+                elif isinstance(event, AnswerDelta):
+                    emit(Delta(text=event.text))
 
             return self._core.run(request, on_event=on_event, stream=True)
 

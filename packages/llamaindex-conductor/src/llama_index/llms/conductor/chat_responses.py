@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    MessageRole,
+    TextBlock,
+    ThinkingBlock,
+)
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.schema import NodeWithScore
 from pydantic_core import to_jsonable_python
@@ -12,14 +18,18 @@ from pydantic_core import to_jsonable_python
 from rl_conductor import Completion, Trace
 from rl_conductor.integration import arguments_of, token_counts
 from rl_conductor.trace import Summary
+from rl_conductor.types import Delta
 
 from .messages import chat_message, core_message, reply_message
 from .models.task_model import SourcedCall, sourced_calls, unique_nodes
 
 
-def chunk_response(text: str, delta: str) -> ChatResponse:
-    """Builds the response for a chunk of a streamed answer: `text` so far, ending in the new `delta`."""
-    return ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta=delta)
+def chunk_response(text: str, reasoning: str, delta: Delta) -> ChatResponse:
+    """Builds the response for a chunk of a streamed answer: all `text` and `reasoning` so far, and the new `delta`."""
+    thinking = [ThinkingBlock(content=reasoning)] if reasoning else []
+    message = ChatMessage(role=MessageRole.ASSISTANT, blocks=[*thinking, TextBlock(text=text)])
+    extra = {"thinking_delta": delta.reasoning} if delta.reasoning else {}
+    return ChatResponse(message=message, delta=delta.text, additional_kwargs=extra)
 
 
 def completion_response(completion: Completion) -> ChatResponse:

@@ -25,7 +25,7 @@ from llama_index_instrumentation.span import active_span_id
 
 from rl_conductor import Completion, DiscoveredPool, Event, Model, Planner, Request, Trace
 from rl_conductor.integration import WrapperModel
-from rl_conductor.trace import AnswerDelta, Finished, PlanDelta
+from rl_conductor.trace import AnswerDelta, Finished, PlanDelta, ReasoningDelta
 from rl_conductor.types import Delta
 
 from .chat_responses import completion_response, trace_response, without_usage
@@ -89,7 +89,7 @@ class CallReporter:
         """Reports an event of the run."""
         if isinstance(event, Finished):
             self.trace = event.trace
-        if not isinstance(event, PlanDelta | AnswerDelta):
+        if not isinstance(event, PlanDelta | ReasoningDelta | AnswerDelta):
             self._dispatch(ConductorEvent(event=event))
 
     def report_chunk(self, response: ChatResponse) -> None:

@@ -11,7 +11,7 @@ from llama_index.core.rate_limiter import BaseRateLimiter
 
 from rl_conductor import Completion, Conductor, Request, Sampling, Trace
 from rl_conductor.integration import WrapperModel
-from rl_conductor.trace import AnswerDelta, Finished
+from rl_conductor.trace import AnswerDelta, Finished, ReasoningDelta
 from rl_conductor.types import Delta
 
 from .task_model import SourcedCompletion, sourced_calls, unique_nodes
@@ -55,7 +55,9 @@ class NestedConductorModel(WrapperModel):
         await self._acquire()
         async with aclosing(self.host.conductor.events(request)) as events:
             async for event in events:
-                if isinstance(event, AnswerDelta) and not event.is_refusal:
+                if isinstance(event, ReasoningDelta):
+                    yield Delta(reasoning=event.text)
+                elif isinstance(event, AnswerDelta) and not event.is_refusal:
                     yield Delta(text=event.text)
                 elif isinstance(event, Finished) and event.trace.completion is not None:
                     yield Delta(completion=_sourced_completion(event.trace))
