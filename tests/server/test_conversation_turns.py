@@ -9,6 +9,8 @@ from typing import Any
 
 import openai
 import pytest
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy import text as sql
 
 from core.runs import SOON, Gated
 from rl_conductor.models.scripted import ScriptedModel
@@ -211,3 +213,26 @@ async def test_messages_with_one_id_of_the_client_are_all_added(serve: Serve) ->
         items: Any = [{"type": "message", "role": "user", "content": text, "id": "msg_of_the_client"}]
         await client.responses.create(model=MODEL, input=items, conversation=made.id)
     assert await texts(client, made.id) == ["one", "from a", "two", "from a"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_an_answer_and_its_turn_of_the_conversation_are_stored_in_one_transaction(
+    serve: Serve, background: bool
+) -> None:
+    client = (await serve()).openai()
+    made = await client.conversations.create()
+    stored = list[tuple[int, int]]()
+
+    def count(connection: Connection) -> None:
+        answers = connection.execute(sql("SELECT count(*) FROM runs WHERE status = 'done'")).scalar_one()
+        stored.append((answers, connection.execute(sql("SELECT count(*) FROM conversation_items")).scalar_one()))
+
+    event.listen(Engine, "commit", count)
+    try:
+        await client.responses.create(
+            **says("first"), conversation=made.id, background=background, extra_headers={} if background else AGAIN
+        )
+        await until(lambda: (1, 2) in stored)
+    finally:
+        event.remove(Engine, "commit", count)
+    assert (1, 0) not in stored, "a process killed after this commit would lose the turn"

@@ -150,7 +150,11 @@ async def test_a_conversation_deleted_during_a_run_stays_deleted(serve: Serve) -
     client = at.openai()
     made = await client.conversations.create()
     await client.conversations.delete(made.id)
-    at.service.store.conversations.append(made.id, [{"id": "msg_1", "type": "message"}], key="local")
+    items = [{"id": "msg_1", "type": "message"}]
+    store = at.service.store
+    await store.write_queue.execute(
+        lambda connection: store.conversations.append(connection, made.id, items, key="local")
+    )
     assert await at.service.store.conversations.get(made.id, key="local") is None
     assert await at.service.store.conversations.count_items(made.id, key="local") == 0
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Self
 
+from sqlalchemy import Connection
+
 from rl_conductor.trace.events import AnswerDelta, Event, Finished, PlanDelta, StepStarted
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.errors import ApiError, shutting_down
@@ -34,6 +36,7 @@ class RunHandle:
         self.is_cancelled = False
         """`True` if a client asked to cancel it."""
         self.is_detached = detached
+        self._answer_writers: list[Callable[[Trace], Callable[[Connection], object] | None]] = []
         self._observer: Callable[[Event], None] | None = None
         self._events: list[Event] = []
         self._changed = asyncio.Event()
@@ -42,13 +45,19 @@ class RunHandle:
         self._task: asyncio.Task[Trace] | None = None
 
     @classmethod
-    def completed(cls, run: str, created: float, trace: Trace, *, is_cached: bool = False) -> Self:
-        """Creates the handle of a stored run, or of one with a cached answer."""
+    def completed(cls, run: str, created: float, trace: Trace) -> Self:
+        """Creates the handle of a run that has an answer, which is stored, or will be by the task that it is given."""
         handle = cls(run, created, detached=True)
-        handle.is_replayed, handle.is_cached = not is_cached, is_cached
         is_refusal = trace.completion is not None and trace.completion.is_refusal
         handle.publish(AnswerDelta(text=trace.text, is_refusal=is_refusal))
         handle.publish(Finished(trace=trace))
+        return handle
+
+    @classmethod
+    def replayed(cls, run: str, created: float, trace: Trace) -> Self:
+        """Creates the handle of a stored run."""
+        handle = cls.completed(run, created, trace)
+        handle.is_replayed = True
         handle.attach(asyncio.create_task(_return(trace)))
         return handle
 
@@ -77,6 +86,14 @@ class RunHandle:
         for event in self._events:
             observer(event)
         self._observer = observer
+
+    def store_with_answer(self, writer: Callable[[Trace], Callable[[Connection], object] | None]) -> None:
+        """Executes the write that `writer` returns for the trace in the transaction that stores the answer, if any."""
+        self._answer_writers.append(writer)
+
+    def answer_writes(self, trace: Trace) -> Sequence[Callable[[Connection], object]]:
+        """Returns the writes that belong to the transaction in which the answer is stored."""
+        return [write for writer in self._answer_writers if (write := writer(trace)) is not None]
 
     def _on_done(self, task: asyncio.Task[Trace]) -> None:
         if not task.cancelled():

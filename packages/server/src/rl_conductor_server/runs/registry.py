@@ -154,7 +154,7 @@ class RunRegistry:
             return None
         if request.shared_limits is not None:
             request.shared_limits.charge(Amount.of(trace.usage))
-        return RunHandle.completed(answer.id, answer.created, trace)
+        return RunHandle.replayed(answer.id, answer.created, trace)
 
     async def _wait_elsewhere(self, run: str, delay: float) -> float:
         """Waits until a run of another process has ended, or it is time to claim it; returns the next delay.
@@ -179,11 +179,18 @@ class RunRegistry:
             return None
         request.key.check_storage()
         saved, trace = earlier.usage.cost, cached_trace(earlier, new)
-        self._store.begin_run(new.model_copy(update={"cached_from": earlier.id, "saved_usd": saved}))
-        self._store.finish_run(new.id, trace, "done", charged=NOTHING)
-        await self._store.write_queue.throttle()
         self._metrics.count_cache_hit(request.metrics_label, saved)
-        return RunHandle.completed(new.id, new.created, trace, is_cached=True)
+        handle = RunHandle.completed(new.id, new.created, trace)
+        handle.is_cached = True
+
+        async def store() -> Trace:
+            self._store.begin_run(new.model_copy(update={"cached_from": earlier.id, "saved_usd": saved}))
+            self._store.finish_run(new.id, trace, "done", charged=NOTHING, answer_writes=handle.answer_writes(trace))
+            await self._store.write_queue.throttle()
+            return trace
+
+        handle.attach(asyncio.create_task(store(), name=new.id))
+        return handle
 
     def check_open(self) -> None:
         """Raises `ApiError` if the server is shutting down."""

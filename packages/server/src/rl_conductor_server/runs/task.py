@@ -195,6 +195,7 @@ class RunTask:
             charged=self.run_budget.spent,
             store_content=keep,
             error_code=error_code,
+            answer_writes=self.handle.answer_writes(self.trace) if has_answer else (),
         )
         self.metrics.count_run(self.request.metrics_label, self.trace)
         self._log_end(self.trace, status)

@@ -59,7 +59,7 @@ class ConversationStore(StorePart):
 
         def write(connection: Connection) -> None:
             connection.execute(self._insert(conversations).values(values))
-            self._append(connection, conversation.id, conversation.key, items)
+            self.append(connection, conversation.id, items, key=conversation.key)
 
         await self._write_queue.execute(write)
 
@@ -137,10 +137,6 @@ class ConversationStore(StorePart):
 
         await self._write_queue.execute(erase)
 
-    def append(self, conversation: str, items: Sequence[dict[str, Any]], *, key: str) -> None:
-        """Adds items at the end of a conversation that was not deleted meanwhile, without waiting."""
-        self._write_queue.add(lambda connection: self._append(connection, conversation, key, items))
-
     async def add_items(self, conversation: str, items: Sequence[dict[str, Any]], *, key: str) -> bool:
         """Adds items at the end of a conversation; `False` if it is locked."""
 
@@ -148,13 +144,13 @@ class ConversationStore(StorePart):
             is_unlocked = update(conversations).where(_is_own(conversation, key), self._is_unlocked)
             if not connection.execute(is_unlocked.values(updated=self._now)).rowcount:
                 return False
-            self._append(connection, conversation, key, items)
+            self.append(connection, conversation, items, key=key)
             return True
 
         return await self._write_queue.execute(write)
 
-    def _append(self, connection: Connection, conversation: str, key: str, items: Sequence[dict[str, Any]]) -> None:
-        """Adds items, except those with an id that the conversation has already."""
+    def append(self, connection: Connection, conversation: str, items: Sequence[dict[str, Any]], *, key: str) -> None:
+        """Adds items, but for ids that it has, at the end of a conversation that was not deleted meanwhile."""
         touch = update(conversations).where(_is_own(conversation, key)).values(updated=self._now)
         if not connection.execute(touch).rowcount or not items:
             return

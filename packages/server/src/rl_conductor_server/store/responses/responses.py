@@ -68,27 +68,19 @@ class ResponseStore(StorePart):
 
         self._write_queue.add(write)
 
-    def set_output(self, run: str, output: str) -> None:
+    def set_output(self, connection: Connection, run: str, output: str) -> None:
         """Stores the answer of a response that was not deleted meanwhile."""
-        self._change(run, update(responses).where(responses.c.run == run).values(output=output))
+        _change(connection, run, update(responses).where(responses.c.run == run).values(output=output))
 
     def redact(self, run: str, *, parameters: str, input: str) -> None:  # noqa: A002  the column's name
         """Replaces the request of a response."""
-        self._change(run, update(responses).where(responses.c.run == run).values(parameters=parameters, input=input))
+        statement = update(responses).where(responses.c.run == run).values(parameters=parameters, input=input)
+        self._write_queue.add(lambda connection: _change(connection, run, statement))
 
     def discard(self, run: str) -> None:
         """Deletes a response, but not its run."""
-        self._change(run, delete(responses).where(responses.c.run == run))
-
-    def _change(self, run: str, statement: Executable) -> None:
-        """Executes a statement that changes the size of one response."""
-
-        def write(connection: Connection) -> None:
-            before = _measure(connection, run)
-            connection.execute(statement)
-            add_sizes(connection, [*(-growth for growth in before), *_measure(connection, run)])
-
-        self._write_queue.add(write)
+        statement = delete(responses).where(responses.c.run == run)
+        self._write_queue.add(lambda connection: _change(connection, run, statement))
 
     def add_pieces(self, run: str, position: int, pieces: Sequence[StreamPiece], *, replaces_earlier: bool) -> None:
         """Stores the pieces that a stream has sent, after `position` earlier ones.
@@ -214,6 +206,13 @@ class ResponseStore(StorePart):
     def delete_old(self, connection: Connection, *, before: float) -> int:
         """Deletes some responses from before a time, see `delete_some`."""
         return delete_some(connection, responses, responses.c.created < before)
+
+
+def _change(connection: Connection, run: str, statement: Executable) -> None:
+    """Executes a statement that changes the size of one response."""
+    before = _measure(connection, run)
+    connection.execute(statement)
+    add_sizes(connection, [*(-growth for growth in before), *_measure(connection, run)])
 
 
 def _erase_content(connection: Connection, run_ids: Sequence[str]) -> None:

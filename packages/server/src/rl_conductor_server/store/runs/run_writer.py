@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -71,6 +71,8 @@ class FinishRun:
     charged: Amount
     store_content: bool
     error_code: str | None
+    answer_writes: Sequence[Callable[[Connection], object]] = ()
+    """Store the answer elsewhere, too, in the same transaction."""
 
 
 RunWrite: TypeAlias = BeginRun | SaveReservation | SaveProgress | FinishRun
@@ -176,6 +178,9 @@ class RunWriter:
         ]
         if usage_rows:
             connection.execute(self._statements.upsert_worker_usage, usage_rows)
+        for write, _ in writes:
+            for write_answer in write.answer_writes:
+                write_answer(connection)
         append_records(
             connection,
             [

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+
+from sqlalchemy import Connection
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.openai_responses.items import input_items, output_items
@@ -48,7 +52,9 @@ def _record_new(
     log = None
     if (parsed.stream or state.background) and not run.is_observed:
         log = StreamLog(run, store, has_progress=parsed.extension.progress == "chunks", is_deferred=is_checked)
-    run.task.add_done_callback(_AnswerRecorder(parsed, run, response, turn, store, log, is_checked).on_end)
+    recorder = _AnswerRecorder(parsed, run, response, turn, store, log, is_checked)
+    run.store_with_answer(recorder.prepare_write)
+    run.task.add_done_callback(recorder.on_end)
 
 
 @dataclass(frozen=True)
@@ -63,21 +69,38 @@ class _AnswerRecorder:
     log: StreamLog | None
     is_checked: bool
 
-    def on_end(self, task: asyncio.Task[Trace]) -> None:
-        """Stores the answer, if there is one, after the end of the run.
+    def prepare_write(self, trace: Trace) -> Callable[[Connection], None] | None:
+        """Returns what stores the answer, also as part of its conversation, if any.
 
-        Of a request that was rejected before its run began, only `NOT_STORED` remains, or nothing if the client has no
-        id of it. A run that failed later is stored, and the response is what its client deletes it by.
+        Returns:
+            `None` if the request must not be stored, because a guardrail changed it.
         """
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is None:
-            self._store_answer(task.result())
-        elif isinstance(error, ApiError) and not self.is_checked and not self.run.events_so_far:
-            self._discard()
+        if self.is_checked:
+            if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks):
+                return None
+            self.store.responses.add(self.response, self.turn)
+            if self.log is not None:
+                self.log.flush()
+        return partial(self._store_answer, trace)
 
-    def _discard(self) -> None:
+    def _store_answer(self, trace: Trace, connection: Connection) -> None:
+        turn, store, state = self.turn, self.store, self.parsed.state
+        output = output_items(trace)
+        store.responses.set_output(connection, turn.run, json.dumps(output))
+        if state is not None and state.conversation is not None:
+            items = [*input_items(turn, keep_ids=False), *output]
+            store.conversations.append(connection, state.conversation, items, key=self.response.key)
+
+    def on_end(self, task: asyncio.Task[Trace]) -> None:
+        """Removes a request that was rejected before its run began.
+
+        Only `NOT_STORED` remains, or nothing if the client has no id of it. A run that failed later stays, and the
+        response is what its client deletes it by.
+        """
+        if task.cancelled() or not isinstance(task.exception(), ApiError):
+            return
+        if self.is_checked or self.run.events_so_far:
+            return
         parsed, responses = self.parsed, self.store.responses
         if parsed.stream or parsed.is_background:
             parameters = StoredParameters(model=parsed.model, background=parsed.is_background)
@@ -88,18 +111,3 @@ class _AnswerRecorder:
             )
         else:
             responses.discard(self.turn.run)
-
-    def _store_answer(self, trace: Trace) -> None:
-        """Stores the answer, also as part of its conversation, if any."""
-        turn, store, state = self.turn, self.store, self.parsed.state
-        if self.is_checked:
-            if any(check.stage == "input" and check.outcome != "allowed" for check in trace.checks):
-                return
-            store.responses.add(self.response, turn)
-            if self.log is not None:
-                self.log.flush()
-        output = output_items(trace)
-        store.responses.set_output(turn.run, json.dumps(output))
-        if state is not None and state.conversation is not None:
-            items = [*input_items(turn, keep_ids=False), *output]
-            store.conversations.append(state.conversation, items, key=self.response.key)
