@@ -51,6 +51,8 @@ async def test_both_vendors_authentication_headers_are_accepted(serve: Serve) ->
         await at.anthropic("wrong").messages.create(**ASK, max_tokens=10)
     nothing_sent = await at.http.post("/v1/chat/completions", json=ASK)
     assert "no API key was sent" in nothing_sent.json()["error"]["message"]
+    bare = await at.http.post("/v1/chat/completions", json=ASK, headers={"authorization": "key-of-red"})
+    assert "does not begin with 'Bearer', so no API key was found" in bare.json()["error"]["message"]
     assert (await at.openai("key-of-red").chat.completions.create(**ASK)).choices[0].message.content == "from a"
     assert (await at.anthropic("key-of-blue").messages.create(**ASK, max_tokens=10)).content
     assert (await at.http.get("/v1/models")).status_code == 401

@@ -152,7 +152,36 @@ async def test_a_name_means_one_key_for_ever(serve: Serve, name: str, message: s
     reply = await at.http.post("/admin/keys", json={"name": name}, headers=ROOT)
     assert reply.status_code == 400
     assert message in reply.text
-    assert (await at.http.delete("/admin/keys/green", headers=ROOT)).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["green", "red"])
+async def test_a_key_that_the_store_has_not_is_not_found(serve: Serve, name: str) -> None:
+    at = await serve(**SETTINGS)
+    revoked = await at.http.delete(f"/admin/keys/{name}", headers=ROOT)
+    rotated = await at.http.post(f"/admin/keys/{name}/rotate", json={}, headers=ROOT)
+    for reply in (revoked, rotated):
+        assert reply.status_code == 404
+        assert reply.json()["error"]["code"] == "key_not_found"
+        assert f"the store has no valid key '{name}'" in reply.json()["error"]["message"]
+
+
+async def test_a_key_that_is_refused_at_admin_endpoints_hears_why(serve: Serve) -> None:
+    at = await serve(**SETTINGS)
+    blue, ann = await create(at), await create(at, "ann", admin=True)
+    await at.http.delete("/admin/keys/ann", headers=ROOT)
+
+    async def refusal(**headers: str) -> str:
+        refused = await at.http.get("/admin/keys", headers=headers)
+        assert refused.status_code == 401
+        return str(refused.json()["error"]["message"])
+
+    for key in (blue, "key-of-red"):
+        assert await refusal(authorization=f"Bearer {key}") == (
+            "this is an API key, for requests; send an administrator's key"
+        )
+    assert await refusal(authorization=f"Bearer {ann}") == "this administrator's key was revoked"
+    assert await refusal(authorization="Bearer x") == "invalid administrator key"
+    assert (await refusal()).startswith("no administrator's key was sent; send one as 'Authorization: Bearer KEY'")
 
 
 @pytest.mark.parametrize(

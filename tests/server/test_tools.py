@@ -130,6 +130,15 @@ async def test_a_client_without_parallel_tool_calls_gets_one_even_if_the_worker_
     assert trace["completion"]["dropped_calls"] == 1
 
 
+@pytest.mark.parametrize("path", BODIES)
+async def test_two_tools_of_one_name_are_an_error_that_names_it(serve: Serve, path: str) -> None:
+    body = BODIES[path] | {"model": "conductor-mini", "tools": BODIES[path]["tools"] * 2}
+    refused = await (await serve()).http.post(f"/v1/{path}", json=body)
+    assert refused.status_code == 400
+    message = "tools has 2 tools with the name 'look'; give each a name of its own"
+    assert refused.json()["error"]["message"] == message
+
+
 TOOL_CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 CALLED = {"role": "assistant", "tool_calls": [TOOL_CALL, TOOL_CALL | {"id": "c2"}]}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "A cat."}

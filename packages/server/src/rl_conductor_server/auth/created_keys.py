@@ -25,6 +25,13 @@ def check_key_name(name: str) -> None:
         raise ConfigError(f"{name!r} can't be the name of a key; use {allowed}") from error
 
 
+class KeyNotFoundError(ConfigError):
+    """The store has no valid key of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the store has no valid key {name!r}; 'rl-conductor keys list' lists its keys")
+
+
 class KeyTerms(KeyLimits):
     """The limits of a key that is created at run time."""
 
@@ -63,21 +70,18 @@ async def rotate_key(store: Store, name: str, *, grace_seconds: float) -> str:
     """Stores a new secret of a key and returns it; the old one remains valid for `grace_seconds`.
 
     Raises:
-        ConfigError: the store has no valid key of this name, or the old secret would remain valid for too long.
+        KeyNotFoundError: the store has no valid key of this name.
+        ConfigError: the old secret would remain valid for too long.
     """
     if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
         raise ConfigError(f"the old secret can remain valid for 0 to {MAX_GRACE_SECONDS:,} s, not {grace_seconds:g}")
     secret, sha256 = generate_key()
     if not await store.keys.rotate(name, sha256, grace_seconds=grace_seconds):
-        raise _no_valid_key(name)
+        raise KeyNotFoundError(name)
     return secret
 
 
 async def revoke_key(store: Store, name: str) -> None:
-    """Revokes a key with all its secrets. Raises `ConfigError` if the store has no valid key of this name."""
+    """Revokes a key with all its secrets. Raises `KeyNotFoundError` if the store has no valid key of this name."""
     if not await store.keys.revoke(name):
-        raise _no_valid_key(name)
-
-
-def _no_valid_key(name: str) -> ConfigError:
-    return ConfigError(f"the store has no valid key {name!r}; 'rl-conductor keys list' lists its keys")
+        raise KeyNotFoundError(name)

@@ -209,17 +209,18 @@ class ApiKeys:
         if key is not None:
             return key
         self._failures.record_failure(_host(http))
-        raise ApiError(self._refusal(_credentials(http.headers), row), status=401, code="invalid_api_key")
+        raise ApiError(self._refusal(http.headers, row), status=401, code="invalid_api_key")
 
-    def _refusal(self, secret: str, row: StoredKey | None) -> str:
+    def _refusal(self, headers: Mapping[str, str], row: StoredKey | None) -> str:
         """Says why a key is refused; its holder may know what the key was."""
+        secret = _credentials(headers)
         if not secret:
-            return "no API key was sent; send one as 'Authorization: Bearer KEY', or in the header x-api-key"
+            return _no_credentials(headers, "API key")
         if hash_key(secret) in self.admin_hashes:
             return "this is an administrator's key, for /admin and the pages; send an API key"
         if row is None:
             return "no such API key"
-        return "this API key was revoked" if row.revoked is not None else "this API key has expired"
+        return f"this API key {_ended(row)}"
 
     def check_metrics(self, http: HTTPConnection) -> None:
         """Checks that a request may read the metrics: with a key that is allowed to, or an administrator's.
@@ -267,7 +268,16 @@ class ApiKeys:
         if matching:
             return self._admin_name(matching[0])
         self._failures.record_failure(_host(http))
-        raise ApiError("invalid administrator key", status=401, code="invalid_api_key")
+        is_missing = not secret and key is None
+        message = _no_credentials(http.headers, "administrator's key") if is_missing else self._admin_refusal(presented)
+        raise ApiError(message, status=401, code="invalid_api_key")
+
+    def _admin_refusal(self, sha256: str) -> str:
+        """Says why a key is refused as an administrator's."""
+        row = self._stored.get(sha256)
+        if sha256 in self._configured or (row is not None and not row.admin):
+            return "this is an API key, for requests; send an administrator's key"
+        return "invalid administrator key" if row is None else f"this administrator's key {_ended(row)}"
 
 
 def _host(http: HTTPConnection) -> str:
@@ -278,3 +288,16 @@ def _credentials(headers: Mapping[str, str]) -> str:
     """Returns the key in `Authorization: Bearer KEY`, as OpenAI's SDK sends it, or `X-Api-Key`, as Anthropic's does."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+
+
+def _no_credentials(headers: Mapping[str, str], kind: str) -> str:
+    """Says that a request has no key, and how to send one."""
+    how = "'Authorization: Bearer KEY', or in the header x-api-key"
+    scheme = headers.get("authorization", "").partition(" ")[0]
+    if scheme and scheme.lower() != "bearer":
+        return f"the header Authorization does not begin with 'Bearer', so no {kind} was found; send it as {how}"
+    return f"no {kind} was sent; send one as {how}"
+
+
+def _ended(row: StoredKey) -> str:
+    return "was revoked" if row.revoked is not None else "has expired"

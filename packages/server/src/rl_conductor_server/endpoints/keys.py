@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
 
-from rl_conductor_server.auth.created_keys import MAX_GRACE_SECONDS, KeyTerms, revoke_key, rotate_key
+from rl_conductor_server.auth.created_keys import MAX_GRACE_SECONDS, KeyNotFoundError, KeyTerms, revoke_key, rotate_key
 from rl_conductor_server.endpoints.bodies import read_as
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Administrator, ServiceDependency, json_body
+from rl_conductor_server.errors import ApiError
 from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.settings import EntryName
 
@@ -59,7 +62,8 @@ async def rotate(
 ) -> dict[str, Any]:
     """Gives a key a new secret, and returns it."""
     body = await read_as(RotateKeyBody, http, service)
-    secret = await rotate_key(service.store, name, grace_seconds=body.grace_seconds)
+    with _not_found():
+        secret = await rotate_key(service.store, name, grace_seconds=body.grace_seconds)
     await service.keys.refresh()
     log.info("key rotated", extra={"key": name, "administrator": administrator})
     return {"object": "key", "key": secret, "name": name}
@@ -68,7 +72,16 @@ async def rotate(
 @router.delete("/{name}")
 async def revoke(name: KeyName, service: ServiceDependency, administrator: Administrator) -> dict[str, Any]:
     """Revokes a key, at once in this process, and in all others when they next read the keys."""
-    await revoke_key(service.store, name)
+    with _not_found():
+        await revoke_key(service.store, name)
     await service.keys.refresh()
     log.info("key revoked", extra={"key": name, "administrator": administrator})
     return {"object": "key", "name": name, "revoked": True}
+
+
+@contextmanager
+def _not_found() -> Iterator[None]:
+    try:
+        yield
+    except KeyNotFoundError as error:
+        raise ApiError(str(error), status=404, code="key_not_found") from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -54,10 +56,17 @@ def unsupported(sentence: str, *neutral: object, kind: str = UNSUPPORTED) -> Aft
     return AfterValidator(lambda value: _check_neutral(value, neutral, kind, sentence))
 
 
-def check_tool_choice(name: str | None, tools: Collection[str], *, is_required: bool) -> None:
-    """Raises `ValueError` if a request requires the call of a tool that it doesn't have, or that was ignored."""
-    if name is not None and name not in tools:
-        raise ValueError(f"tool_choice names {name!r}, which is not among the tools that can be called here")
+def check_tools(tools: Sequence[str], *, choice: str | None, is_required: bool) -> None:
+    """Checks the names of the tools of a request that can be called, and its choice among them.
+
+    Raises:
+        ValueError: two have one name, or it requires the call of a tool that it doesn't have, or that was ignored.
+    """
+    name, count = max(Counter(tools).items(), key=itemgetter(1), default=("", 0))
+    if count > 1:
+        raise ValueError(f"tools has {count} tools with the name {name!r}; give each a name of its own")
+    if choice is not None and choice not in tools:
+        raise ValueError(f"tool_choice names {choice!r}, which is not among the tools that can be called here")
     if is_required and not tools:
         raise ValueError("tool_choice requires the call of a tool, but none can be called here; write 'auto'")
 

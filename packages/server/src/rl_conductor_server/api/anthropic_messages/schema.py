@@ -30,7 +30,7 @@ from rl_conductor_server.parsed_request import (
     StopSequences,
     UserName,
 )
-from rl_conductor_server.request_validation.markers import check_tool_choice, ignorable, only, unsupported
+from rl_conductor_server.request_validation.markers import check_tools, ignorable, only, unsupported
 from rl_conductor_server.request_validation.parsing import Body
 
 NO_THREAD = "is not supported, because the server keeps no messages of this API; send the whole conversation without it"
@@ -215,10 +215,11 @@ class MessagesBody(Body):
     billing_policy: Annotated[Any, only({"type": "billing_policy", "bill_to": "self"})] = None
 
     @model_validator(mode="after")
-    def _tool_choice_can_be_met(self) -> Self:
+    def _has_valid_tools(self) -> Self:
         choice = self.tool_choice
         name = choice.name if choice.type == "tool" else None
-        check_tool_choice(name, [tool.name for tool in self.tools], is_required=choice.type in ("any", "tool"))
+        is_required = choice.type in ("any", "tool")
+        check_tools([tool.name for tool in self.tools], choice=name, is_required=is_required)
         return self
 
     def to_request(self) -> ParsedRequest:

@@ -21,7 +21,7 @@ from rl_conductor_server.parsed_request import (
     StopSequences,
 )
 from rl_conductor_server.request_validation.markers import (
-    check_tool_choice,
+    check_tools,
     ignorable,
     only,
     replaced_by,
@@ -260,10 +260,10 @@ class ChatBody(OpenAIBody):
     function_call: Annotated[Any, replaced_by("tool_choice")] = None
 
     @model_validator(mode="after")
-    def _tool_choice_can_be_met(self) -> Self:
+    def _has_valid_tools(self) -> Self:
         name = self.tool_choice.function.name if isinstance(self.tool_choice, Choice) else None
         is_required = name is not None or self.tool_choice == "required"
-        check_tool_choice(name, [tool.function.name for tool in self.tools or ()], is_required=is_required)
+        check_tools([tool.function.name for tool in self.tools or ()], choice=name, is_required=is_required)
         return self
 
     def to_request(self) -> ParsedRequest:

@@ -29,7 +29,7 @@ from rl_conductor_server.parsed_request import (
     ParsedRequest,
     ResponseState,
 )
-from rl_conductor_server.request_validation.markers import check_tool_choice, ignorable, only, tool_type
+from rl_conductor_server.request_validation.markers import check_tools, ignorable, only, tool_type
 from rl_conductor_server.request_validation.parsing import Body
 
 VENDOR_ITEM = "_vendor_item"
@@ -229,10 +229,10 @@ class ResponsesBody(OpenAIBody):
         return self
 
     @model_validator(mode="after")
-    def _tool_choice_can_be_met(self) -> Self:
+    def _has_valid_tools(self) -> Self:
         name = self.tool_choice.name if isinstance(self.tool_choice, Choice) else None
         is_required = name is not None or self.tool_choice == "required"
-        check_tool_choice(name, [tool.name for tool in self.tools], is_required=is_required)
+        check_tools([tool.name for tool in self.tools], choice=name, is_required=is_required)
         return self
 
     def to_request(self) -> ParsedRequest:
