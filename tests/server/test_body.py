@@ -243,7 +243,12 @@ async def test_a_request_that_was_answered_early_gets_no_second_response(serve: 
             assert b"HTTP/1.1" not in await asyncio.wait_for(reader.read(), SOON)
 
 
-@pytest.mark.parametrize("sent", [b"no request\r\n\r\n" * 3, b"GET / HTTP/1.1\r\nx: " + b"x" * 5_000])
+BAD_CHUNK = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nno size\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent", [b"no request\r\n\r\n" * 3, b"GET / HTTP/1.1\r\nx: " + b"x" * 5_000, BAD_CHUNK, BAD_CHUNK + b"x"]
+)
 async def test_what_is_no_request_does_not_break_the_response_before_it(serve: Serve, sent: bytes) -> None:
     sending = asyncio.Event()
 
@@ -264,6 +269,14 @@ async def test_what_is_no_request_does_not_break_the_response_before_it(serve: S
     assert reply.count(b"HTTP/1.1") == 1
     assert b"two" in reply
     assert reply.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+async def test_requests_before_a_body_that_is_not_valid_get_their_responses(serve: Serve) -> None:
+    at = await serve(intake=QUICK)
+    get = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    for before in (get, get * 3):
+        reply = await say(at, (before + BAD_CHUNK).decode())
+        assert reply.count(b"HTTP/1.1 200") == before.count(b"GET")
 
 
 async def test_a_body_in_chunks_of_one_byte_is_accepted(serve: Serve) -> None:

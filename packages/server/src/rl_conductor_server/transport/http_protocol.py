@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from httptools import HttpParserError
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from rl_conductor_server.transport.connection_limit import ConnectionLimit
 
@@ -37,6 +37,8 @@ class LimitingProtocol(HttpToolsProtocol):
     """When the headers of the next request have to be complete, by the loop's clock."""
     _timer: asyncio.TimerHandle | None = None
     """The one timer of the connection, so that a busy connection keeps no finished requests alive."""
+    _earlier_cycle: RequestResponseCycle | None = None
+    """The request before the newest one whose headers are complete."""
     _part: Literal["head", "body"] | None = None
     """What has begun of a request and is incomplete."""
     _received_bytes = 0
@@ -75,6 +77,7 @@ class LimitingProtocol(HttpToolsProtocol):
         if (reason := self._find_fault()) is not None:
             self.send_400_response(reason)
             raise HttpParserError(reason)  # makes the parser stop
+        self._earlier_cycle = self.cycle
         super().on_headers_complete()
         self._part = "body"
         self._stop_timer()
@@ -95,7 +98,10 @@ class LimitingProtocol(HttpToolsProtocol):
         """Rejects a request. While a response is in progress, its client would take the rejection for a part of it."""
         if self.transport.is_closing():  # the request was rejected already
             return
-        if self._part == "body" and (self.pipeline or self.cycle.response_started):
+        if self._part == "body" and self.pipeline:  # this request waits for the responses to earlier ones
+            self.pipeline.popleft()
+            self.cycle, self._part = self._earlier_cycle, None
+        if self._part == "body" and self.cycle.response_started:
             self.transport.close()
         elif self._part != "body" and self._is_responding:  # to an earlier request
             self._is_invalid = True
