@@ -97,6 +97,8 @@ def test_options_filter_the_runs(cli: Cli, kept: str, options: tuple[str, ...], 
     ("options", "message"),
     [
         (("--text", "x" * 60_000), "--text: write at most 1000 characters"),
+        (("--since", "2026-99"), "'2026-99' is no date, such as"),
+        (("--before", "0001-01-01"), "'0001-01-01' is no date, such as"),
         (("-n", "9" * 20), "less than or equal to 1000000"),
         (("--export", "runs.jsonl", "--json"), "--json and --export don't go together"),
         (("export",), "unexpected extra argument(s) (export)"),

@@ -38,6 +38,16 @@ EXPORTED_RUNS = 20_000
 WIDE = 100
 """Width of a terminal, in columns, from which the list has the model and the key."""
 
+
+def _time(text: str) -> float:
+    """Parses a date or a time, and returns its seconds since 1970."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        message = f"{text!r} is no date, such as 2026-11-01, and no time, such as 2026-11-01T18:30"
+        raise typer.BadParameter(message) from None
+
+
 TextOption = Annotated[
     str | None,
     typer.Option("--text", metavar="TEXT", help="Text in the question or in the answer.", rich_help_panel=PANEL),
@@ -71,10 +81,16 @@ SessionOption = Annotated[
     str | None, typer.Option("--session", metavar="NAME", help="Session of the runs.", rich_help_panel=PANEL)
 ]
 SinceOption = Annotated[
-    datetime | None, typer.Option("--since", help="Started at this time or later.", rich_help_panel=PANEL)
+    float | None,
+    typer.Option(
+        "--since", parser=_time, metavar="TIME", help="Started at this date or time, or later.", rich_help_panel=PANEL
+    ),
 ]
 BeforeOption = Annotated[
-    datetime | None, typer.Option("--before", help="Started before this time.", rich_help_panel=PANEL)
+    float | None,
+    typer.Option(
+        "--before", parser=_time, metavar="TIME", help="Started before this date or time.", rich_help_panel=PANEL
+    ),
 ]
 FeedbackOption = Annotated[
     FeedbackFilter | None,
@@ -137,9 +153,8 @@ def runs(
     if export is not None and as_json:
         raise ConfigError("--json and --export don't go together; an export is JSON")
     client = {"key": key, "user": user, "metadata": metadata, "session": session}
-    search = _search(
-        text=text, status=status, model=model, worker=worker, since=since, before=before, feedback=feedback, **client
-    )
+    times = {"since": since, "before": before}
+    search = _search(text=text, status=status, model=model, worker=worker, feedback=feedback, **times, **client)
     if export is not None:
         work = partial(_export, search, limit or EXPORTED_RUNS, export)
         exported = store_options.with_store(store, config, work)
@@ -168,13 +183,9 @@ async def _export(search: Search, limit: int, path: Path, store: Store) -> int:
     return exported
 
 
-def _search(*, since: datetime | None, before: datetime | None, **fields: str | None) -> Search:
-    times = {
-        "since": since.timestamp() if since else None,
-        "before": before.timestamp() if before else None,
-    }
+def _search(**fields: str | float | None) -> Search:
     try:
-        return Search.model_validate(fields | times)
+        return Search.model_validate(fields)
     except ValidationError as error:
         wrong = first_field_error(error)
         raise ConfigError(f"--{wrong.path}: {wrong.message}") from None
