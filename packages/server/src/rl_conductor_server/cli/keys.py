@@ -32,7 +32,24 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
-Days = Annotated[
+UsdOption = Annotated[float | None, typer.Option("--usd", min=0, metavar="N", help="US dollars a period.")]
+TokensOption = Annotated[int | None, typer.Option("--tokens", min=0, metavar="N", help="Tokens a period.")]
+PeriodOption = Annotated[Literal["day", "month", "ever"], typer.Option("--per", help="Period of --usd and --tokens.")]
+RequestsOption = Annotated[
+    int | None, typer.Option("--requests-per-minute", min=1, metavar="N", help="Limit of each server process.")
+]
+CacheOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cache-seconds", min=1, metavar="N", help="Seconds for which the answer to the same request is repeated."
+    ),
+]
+ModelOption = Annotated[
+    list[str] | None, typer.Option("--model", metavar="NAME", help="A model that it may use; may be repeated.")
+]
+MetricsOption = Annotated[bool, typer.Option("--metrics", help="It may read /metrics, which tells of all keys.")]
+AdminOption = Annotated[bool, typer.Option("--admin", help="A key for /admin and the pages, not for requests.")]
+DaysOption = Annotated[
     float | None, typer.Option("--expires-in-days", min=0.001, max=36_500, metavar="N", help="Days until it expires.")
 ]
 
@@ -41,26 +58,15 @@ Days = Annotated[
 def create(
     name: Name,
     *,
-    usd: Annotated[float | None, typer.Option("--usd", min=0, metavar="N", help="US dollars a period.")] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens", min=0, metavar="N", help="Tokens a period.")] = None,
-    per: Annotated[
-        Literal["day", "month", "ever"], typer.Option("--per", help="Period of --usd and --tokens.")
-    ] = "month",
-    requests_per_minute: Annotated[
-        int | None, typer.Option("--requests-per-minute", min=1, metavar="N", help="Limit of each server process.")
-    ] = None,
-    cache_seconds: Annotated[
-        int | None,
-        typer.Option(
-            "--cache-seconds", min=1, metavar="N", help="Seconds for which the answer to the same request is repeated."
-        ),
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="NAME", help="A model that it may use; may be repeated.")
-    ] = None,
-    metrics: Annotated[bool, typer.Option("--metrics", help="It may read /metrics, which tells of all keys.")] = False,
-    expires_in_days: Days = None,
-    admin: Annotated[bool, typer.Option("--admin", help="A key for /admin and the pages, not for requests.")] = False,
+    usd: UsdOption = None,
+    tokens: TokensOption = None,
+    per: PeriodOption = "month",
+    requests_per_minute: RequestsOption = None,
+    cache_seconds: CacheOption = None,
+    model: ModelOption = None,
+    metrics: MetricsOption = False,
+    expires_in_days: DaysOption = None,
+    admin: AdminOption = False,
     as_json: JsonOption = False,
     store: store_options.StoreOption = None,
     config: store_options.ConfigOption = None,
