@@ -425,6 +425,11 @@ async def test_unsupported_parameters_are_rejected_by_name(
     assert (caught.value.param or "").startswith(param or "")
 
 
+async def test_a_body_that_is_no_object_is_called_that(serve: Serve) -> None:
+    reply = await (await serve()).http.post("/v1/chat/completions", json=[])
+    assert (reply.status_code, reply.json()["error"]["message"]) == (400, "the body must be an object")
+
+
 async def test_ignored_parameters_are_listed_in_the_response(serve: Serve) -> None:
     at = await serve()
     raw = await at.openai().chat.completions.with_raw_response.create(

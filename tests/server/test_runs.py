@@ -191,6 +191,20 @@ async def test_a_stopping_server_says_so(serve: Serve) -> None:
     assert caught.value.response.headers["x-should-retry"] == "true"
 
 
+async def test_a_stopping_server_logs_how_many_runs_it_waits_for(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rl_conductor_server.runs")
+    a = Gated("late", forever)
+    at = await serve({"a": a})
+    asking = asyncio.create_task(post(at))
+    await asyncio.wait_for(a.asked.wait(), SOON)
+    await at.service.runs.drain(0.1)
+    assert (await asking).status_code == 503
+    assert "stopping; 1 run in progress may take 0 s more" in caplog.text
+    assert "1 run cancelled after drain_seconds" in caplog.text
+
+
 async def test_an_accepted_second_round_is_served_like_the_first(serve: Serve) -> None:
     at = await serve(planner=ScriptedModel([TWO_STEPS, ACCEPT]))
     reply = (await post(at, model="conductor-ultra")).json()

@@ -72,7 +72,7 @@ def invalid_parameter(detail: Mapping[str, Any]) -> ApiError:
 
 def _sentence(param: str | None, message: str) -> str:
     if param is None:
-        return message
+        return f"the body {message}" if message.startswith("must ") else message
     return f"{param}: {message}" if message.startswith("write ") else f"{param} {message}"
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.trace.trace import Round, Trace
 from rl_conductor_server.errors import ApiError, shutting_down
@@ -16,6 +18,8 @@ from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.run_queue import RunQueue
 from rl_conductor_server.runs.task import RunTask
 from rl_conductor_server.store import Claim, NewRun, Store, StoredAnswer
+
+log = logging.getLogger("rl_conductor_server.runs")
 
 MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 1.0
 """Interval between checks of a run that another process runs; it grows by half each time."""
@@ -220,9 +224,13 @@ class RunRegistry:
 
     async def drain(self, seconds: float) -> None:
         """Rejects new runs, waits up to `seconds` for those in progress, and cancels the rest."""
+        if self._tasks and not self._is_draining:
+            log.info("stopping; %s in progress may take %.0f s more", counted(len(self._tasks), "run"), seconds)
         self._is_draining = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
+        if self._tasks:
+            log.warning("%s cancelled after drain_seconds", counted(len(self._tasks), "run"))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

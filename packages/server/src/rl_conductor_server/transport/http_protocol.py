@@ -37,7 +37,7 @@ class LimitingProtocol(HttpToolsProtocol):
     """When the headers of the next request have to be complete, by the loop's clock."""
     _timer: asyncio.TimerHandle | None = None
     """The one timer of the connection, so that a busy connection keeps no finished requests alive."""
-    _earlier_cycle: RequestResponseCycle | None = None
+    _earlier_cycle: RequestResponseCycle
     """The request before the newest one whose headers are complete."""
     _part: Literal["head", "body"] | None = None
     """What has begun of a request and is incomplete."""
