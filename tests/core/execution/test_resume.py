@@ -45,6 +45,7 @@ from rl_conductor.workflow.workflow import Workflow
 
 DIAMOND = workflow(("a", "look", ()), ("b", "count", ()), ("a", "join", (0, 1)), ("b", "tell", (2,)))
 PAID = Price(input=Decimal(1), output=Decimal(1), per_call=Decimal(1))
+UNPLANNED = Round(plan=PlanRecord(source="planner", errors=("cancelled",)))
 
 
 def told(request: Request) -> str:
@@ -186,6 +187,17 @@ async def test_rounds_that_are_done_are_kept_even_if_limits_allow_fewer() -> Non
     trace = await resumed.run("q", resume=whole.rounds, limits=Limits(rounds=1))
     assert (trace.text, trace.answer, trace.usage) == (whole.text, whole.answer, whole.usage)
     assert asked(resumed) == []
+
+
+async def test_a_planning_that_was_cut_short_stays_in_the_trace_if_limits_allow_no_further_round() -> None:
+    first = await Conductor(ScriptedModel([plan((0, "draft", []))]), pool_of(a=told)).run("q")
+    stuck = Gated("never", forever)
+    begun = await cut_short(
+        Conductor(stuck, pool_of(a=told)), stuck, resume=[*first.rounds, UNPLANNED], limits=Limits(rounds=2)
+    )
+    resumed = await conductor().run("q", resume=begun.rounds, limits=Limits(rounds=1))
+    assert (resumed.text, resumed.usage) == ("draft()", begun.usage)
+    assert [call.outcome for call in resumed.calls] == ["ok", "ok", "cancelled"]
 
 
 async def test_a_trace_in_place_of_its_rounds_is_refused_with_what_to_write() -> None:
@@ -733,15 +745,13 @@ async def test_a_workflow_beside_the_plan_of_the_run_to_resume_is_refused() -> N
     with pytest.raises(ConfigError, match="leave out workflow to go on with that plan, or leave out resume"):
         await conductor().run("q", workflow=workflow(("a", "x", ())), resume=begun)
     assert (await conductor().run("q", workflow=DIAMOND, resume=begun)).text == whole.text
-    unplanned = [Round(plan=PlanRecord(source="planner", errors=("cancelled",)))]
-    assert (await conductor().run("q", workflow=workflow(("a", "x", ())), resume=unplanned)).text == "x()"
+    assert (await conductor().run("q", workflow=workflow(("a", "x", ())), resume=[UNPLANNED])).text == "x()"
 
 
 async def test_a_workflow_whose_run_was_cut_short_in_a_later_round_is_not_run_again() -> None:
     given, limits = workflow(("a", "x", ())), Limits(rounds=2)
     first = await Conductor(ScriptedModel([ACCEPT]), pool_of(a=told), limits=limits).run("q", workflow=given)
-    unplanned = Round(plan=PlanRecord(source="planner", errors=("cancelled",)))
-    for rounds in ([*first.rounds[:1], unplanned], first.rounds):
+    for rounds in ([*first.rounds[:1], UNPLANNED], first.rounds):
         again = Conductor(ScriptedModel([ACCEPT]), pool_of(a=told), limits=limits)
         trace = await again.run("q", workflow=given, resume=rounds)
         assert (trace.text, [one.plan.source for one in trace.rounds]) == ("x()", ["given", "planner"])

@@ -310,8 +310,10 @@ class Run:
 
     def _add_unplanned_round(self, interruption: str | None) -> None:
         """Adds the round that ended before it had a plan: an interrupted one as it was, and what guardrails did."""
-        # Only a run without an answer may contain unchecked replies.
-        round_ = self.interrupted if interruption else None
+        round_ = self.interrupted
+        if round_ is not None and not interruption:  # the limits left no round for a new plan
+            # Only a run without an answer may contain unchecked replies, so its steps stay as calls only.
+            round_ = Round(plan=round_.plan.model_copy(update={"calls": round_.calls}))
         if round_ is None and self.guard.has_record:
             round_ = Round(plan=PlanRecord(source="planner", errors=(interruption,) if interruption else ()))
         if round_ is not None:
