@@ -24,6 +24,12 @@ def allowed(policy: Policy) -> set[str]:
     return set(policy.space(CARDS).allowed)
 
 
+def test_a_single_name_in_place_of_a_list_is_an_error_that_shows_the_list() -> None:
+    wrong: Any = "a"
+    with pytest.raises(ValidationError, match=r"write a list of names: \['a'\]"):
+        Policy(deny=wrong)
+
+
 def test_by_default_everybody_may_do_everything() -> None:
     space = Policy().space(CARDS)
 

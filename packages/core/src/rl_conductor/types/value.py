@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic_core import PydanticCustomError
 
 from rl_conductor.errors import ConfigError
 
@@ -61,7 +62,18 @@ def _replace_surrogates(text: str) -> str:
 Text = Annotated[str, AfterValidator(_replace_surrogates)]
 """Text from outside. Lone surrogates, which JSON may contain but UTF-8 can't encode, become `?`."""
 
-Names = Annotated[frozenset[str], PlainSerializer(sorted, return_type=list[str], when_used="json")]
+
+def _refuse_single_name(names: Any) -> Any:
+    if isinstance(names, str):
+        raise PydanticCustomError("names", "write a list of names: [{name}]", {"name": repr(names)})
+    return names
+
+
+Names = Annotated[
+    frozenset[str],
+    BeforeValidator(_refuse_single_name),
+    PlainSerializer(sorted, return_type=list[str], when_used="json"),
+]
 """A set of names, serialised in sorted order, so that equal values have equal JSON."""
 
 
