@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_conductor._internal.formatting import parse_seconds, rates
+from rl_conductor._internal.formatting import counted, parse_seconds, rates
 from rl_conductor.types import FREE, Price
 
 
@@ -37,3 +37,8 @@ def test_seconds_are_read_only_when_they_can_be_waited(text: str | None, wait: f
 )
 def test_a_price_has_all_of_its_rates(price: Price, text: str) -> None:
     assert rates(price) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls"), (1234, "1,234 calls")])
+def test_a_count_has_the_plural_and_separators_of_thousands(number: int, text: str) -> None:
+    assert counted(number, "call") == text

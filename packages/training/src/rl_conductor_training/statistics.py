@@ -55,7 +55,12 @@ class Estimate(Value):
     @property
     def size(self) -> str:
         """The number of questions, and of their groups where it is another one."""
-        return f"n = {self.n}" if self.n == self.groups else f"n = {self.n} in {counted(self.groups, 'group')}"
+        return format_size(self.n, self.groups)
+
+
+def format_size(questions: int, groups: int) -> str:
+    """Formats the number of questions, and of their groups where it is another one."""
+    return f"n = {questions}" if questions == groups else f"n = {questions} in {counted(groups, 'group')}"
 
 
 def estimate(question_means: Sequence[float], groups: Groups | None = None, *, lower: float = 0) -> Estimate:

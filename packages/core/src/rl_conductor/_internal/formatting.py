@@ -70,5 +70,5 @@ def megabytes(size: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Formats a count with its noun: `1 step`, `2 steps`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Formats a count with its noun: `1 step`, `2,000 steps`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

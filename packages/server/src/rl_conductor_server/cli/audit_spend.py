@@ -78,7 +78,7 @@ def _print_report(report: SpendingReport) -> None:
     out = console.stdout()
     overall = report.overall
     out.print(
-        f"{counted(overall.calls, 'call')} in {overall.queries} {'query' if overall.queries == 1 else 'queries'}: "
+        f"{counted(overall.calls, 'call')} in {overall.queries:,} {'query' if overall.queries == 1 else 'queries'}: "
         f"{overall.usage.total_tokens:,} tokens, {cost_in_words(overall.usage)}\n",
         style="bold",
     )

@@ -34,7 +34,7 @@ from rl_conductor_training.bench.systems.oracle import Oracle
 from rl_conductor_training.bench.systems.single_model import BestSingle
 from rl_conductor_training.cut_off_replies import cut_off_table, find_cut_off
 from rl_conductor_training.reporting import Table, render
-from rl_conductor_training.statistics import RESAMPLES, Difference, Estimate
+from rl_conductor_training.statistics import RESAMPLES, Difference, Estimate, format_size
 from rl_conductor_training.tasks.scorers.judge import undecided_remark
 
 SYSTEM_COLUMNS = (
@@ -155,10 +155,7 @@ def _all_results(task_result: TaskResult) -> list[SampleResult]:
 
 def _title(task_result: TaskResult) -> str:
     groups = question_groups(task_result.systems[0].results) if task_result.systems else []
-    size = (
-        f"n = {len(groups)}" if len(set(groups)) == len(groups) else f"n = {len(groups)} in {len(set(groups))} groups"
-    )
-    title = f"{task_result.task} over the pool {task_result.pool}, {size}"
+    title = f"{task_result.task} over the pool {task_result.pool}, {format_size(len(groups), len(set(groups)))}"
     if task_result.left_out:
         title += f", without {counted(task_result.left_out, 'question')} from which a system learned"
     return title

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_conductor._internal.formatting import cost, cost_in_words, seconds
+from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds
 from rl_conductor._internal.io import write_text
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
@@ -149,7 +149,7 @@ def run_table(record: LearnRecord) -> Table:
 def describe_spending(record: LearnRecord) -> str:
     """Lists what the run spent; dollars are a lower bound where a price is unknown."""
     usage = Usage(cost=record.usd, unpriced_calls=record.unpriced_calls)
-    return f"{cost_in_words(usage)}, {record.tokens:,} tokens, {record.calls:,} calls"
+    return f"{cost_in_words(usage)}, {record.tokens:,} tokens, {counted(record.calls, 'call')}"
 
 
 def describe_caps(limits: Limits) -> str:
@@ -157,7 +157,7 @@ def describe_caps(limits: Limits) -> str:
     caps = (
         *([f"${limits.usd}"] if limits.usd is not None else []),
         *([f"{limits.tokens:,} tokens"] if limits.tokens is not None else []),
-        *([f"{limits.calls:,} calls"] if limits.calls is not None else []),
+        *([counted(limits.calls, "call")] if limits.calls is not None else []),
         *([f"{limits.seconds / 60:g} minutes"] if limits.seconds is not None else []),
     )
     return ", ".join(caps)

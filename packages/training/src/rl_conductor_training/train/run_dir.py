@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from rl_conductor._internal.formatting import dollars
+from rl_conductor._internal.formatting import counted, dollars
 from rl_conductor._internal.jsonl import read_lines, read_value, write_lines, write_value
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
@@ -96,7 +96,7 @@ class Spending(Value):
     def text(self) -> str:
         """The cost in words."""
         usd = f"at least {dollars(self.usd)} (a price is unknown)" if self.is_lower_bound else dollars(self.usd)
-        return f"{usd}, {self.tokens:,} tokens, {self.calls:,} calls, without cached replies"
+        return f"{usd}, {self.tokens:,} tokens, {counted(self.calls, 'call')}, without cached replies"
 
 
 class QuestionHashes(Value):

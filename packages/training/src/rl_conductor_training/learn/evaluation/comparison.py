@@ -125,8 +125,7 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     unpriced = [system.name for system in good if system.unpriced_calls]
     merit = "uses the fewest tokens of the systems" if choice.unpriced_calls else "is the cheapest system"
     reason = (
-        f"{choice.name} {merit} within {100 * TOLERANCE:g} percentage points of the best one that can be "
-        f"used "
+        f"{choice.name} {merit} within {100 * TOLERANCE:g} percentage points of the best one that can be used "
         f"({choice.right.value:.0%} right, {choice.right.size}); {claim}"
     )
     if unpriced:

@@ -10,6 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.types import Value
 from rl_conductor.workflow.limits import Limits
@@ -202,8 +203,8 @@ def describe_cost(needed: Cost, limits: Limits) -> str:
     parts = [
         *([f"${_UP.create_decimal_from_float(needed.usd):,f}"] if limits.usd is not None else []),
         *([f"{ceil(needed.tokens):,} tokens"] if limits.tokens is not None else []),
-        *([f"{ceil(needed.calls):,} calls"] if limits.calls is not None else []),
-        *([f"{ceil(needed.seconds / 60)} minutes"] if limits.seconds is not None else []),
+        *([counted(ceil(needed.calls), "call")] if limits.calls is not None else []),
+        *([counted(ceil(needed.seconds / 60), "minute")] if limits.seconds is not None else []),
     ]
     return " and ".join(parts)
 
