@@ -20,7 +20,9 @@ class Profile:
     """A named trade-off between quality, latency and cost."""
 
     name: str
+    """The profile's name, which follows that of the conductor in names of models."""
     limits: Limits
+    """The limits of runs."""
     economy: bool = False
     """Whether cheap and fast workers come first, so that they win ties and are used as fallback."""
 

@@ -65,6 +65,7 @@ class Allow:
     """Uses the texts as they are."""
 
     reason: str = ""
+    """Why, for the trace."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,10 @@ class Replace:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Ends the run, at the stages `input` and `answer`, or the worker's call, at `prompt` and `reply`.
-
-    Callers are told the reason, so it should not quote the text.
-    """
+    """Ends the run, at the stages `input` and `answer`, or the worker's call, at `prompt` and `reply`."""
 
     reason: str
+    """Why, without quotes from the text, because the caller is told."""
 
 
 Verdict = Allow | Redact | Replace | Refuse

@@ -14,6 +14,7 @@ class RunInfo:
     """The metadata of a run at its start."""
 
     id: str
+    """The run's id."""
     conductor: str
     """The conductor's name."""
     planner: str

@@ -142,9 +142,11 @@ class Summary(Value):
     model: str | None
     """The model that gave the answer, as reported by its vendor; `None` without an answer."""
     answer: Answer | None
+    """The step that gave the answer; `None` without an answer."""
     error: Text | None
     """Why there is no answer."""
     rounds: tuple[RoundSummary, ...]
+    """The plans and their steps, in order."""
     depth: int
     """The number of sequential steps on the longest path, summed over all rounds."""
     seconds: float
@@ -158,6 +160,7 @@ class Summary(Value):
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
+        """Summarises a trace."""
         return cls(
             run=trace.id,
             planner=trace.planner,

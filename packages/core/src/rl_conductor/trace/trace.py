@@ -117,14 +117,19 @@ class NestedRun(Value):
     """A conductor's run inside of a model call of another run. Its times count from its own beginning."""
 
     id: str
+    """The nested run's id."""
     planner: str
     """The nested conductor's own model."""
     rounds: tuple[Round, ...]
+    """The plans and the results of their steps, in order."""
     answer: Answer | None = None
+    """The step that gave the answer; `None` without an answer."""
     error: Text | None = None
+    """Why there is no answer."""
     started: float
     """Seconds since the outer run began."""
     seconds: float
+    """Duration of the nested run."""
 
 
 class Nested(Value):
@@ -136,7 +141,9 @@ class Nested(Value):
     calls: tuple[Call, ...] = ()
     """Calls of a base model by an agent. Their times count from the beginning of the run around the agent."""
     tools: tuple[ToolUse, ...] = ()
+    """Uses of the worker's own tools."""
     runs: tuple[NestedRun, ...] = ()
+    """Runs of conductors."""
     left_out: int = 0
     """Number of further calls, tools and runs that did not fit."""
 

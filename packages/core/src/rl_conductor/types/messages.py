@@ -32,6 +32,7 @@ class ImagePart(Value):
 
     type: Literal["image"] = "image"
     media_type: str = "image/png"
+    """The MIME type of `data`."""
     url: str | None = None
     """An `https:` URL that the vendor fetches; otherwise `data` is set."""
     data: str | None = None
@@ -45,7 +46,9 @@ class FilePart(Value):
 
     type: Literal["file"] = "file"
     media_type: str = "application/pdf"
+    """The MIME type of the content."""
     name: str = "document.pdf"
+    """The file's name, which models may quote."""
     data: str
     """Base64 content."""
 
@@ -67,7 +70,9 @@ class ToolCall(Value):
     """A model's request to call one of the caller's tools."""
 
     id: Text
+    """Identifies the call; the message with its result repeats it."""
     name: Text
+    """The name of the tool."""
     arguments: Text
     """The JSON text as the model wrote it: untrusted, and not always valid JSON."""
 
@@ -79,6 +84,7 @@ class Continuation(Value):
     """
 
     worker: str
+    """The worker that made the tool calls."""
     prompt: str | None = None
     """The last user message as that worker saw it: delimited evidence, then the worker's own subtask; `None` if it saw
     the message as it is."""
@@ -113,6 +119,7 @@ class Message(Value):
     name: str | None = None
     """The author; the name of a worker marks a text as its reply, for policies."""
     continuation: Continuation | None = None
+    """On an `assistant` message with tool calls: how to continue when their results arrive."""
     is_developer: bool = Field(default=False, exclude_if=not_)
     """Whether a system message had OpenAI's role `developer`. As few servers accept that role, only workers whose own
     client can send it do so."""

@@ -19,10 +19,15 @@ class PriceTier(Value):
     """Rates for the whole call when its input is longer than `above` tokens."""
 
     above: int
+    """Input tokens up to which the usual rates apply."""
     input: Rate
+    """Rate of input tokens."""
     output: Rate
+    """Rate of output tokens, reasoning included."""
     cached_input: Rate | None = None
+    """Rate of cached input; `None` means the full input rate."""
     cache_write: Rate | None = None
+    """Rate of input that is written to the cache; `None` means the full input rate."""
 
     if TYPE_CHECKING:
 

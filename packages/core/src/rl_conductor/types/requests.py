@@ -31,6 +31,7 @@ class JsonFormat(Value):
 
     type: Literal["json"] = "json"
     name: str = "reply"
+    """The schema's name; some vendors show it to the model."""
     json_schema: dict[str, Any] | None = None
     """JSON schema; `None` allows any JSON object."""
     strict: bool | None = None

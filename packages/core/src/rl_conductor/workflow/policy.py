@@ -31,9 +31,9 @@ class Flow(Value):
     """A forbidden flow of information: nothing that came from `source` may reach `reader`."""
 
     reader: Selector
-    """The workers that may not read it."""
+    """Selects the workers that must not read the content of `source`."""
     source: Selector
-    """The workers whose replies it concerns."""
+    """Selects the workers whose replies, and what was written from them, must not reach `reader`."""
 
     def is_possible(self, cards: Sequence[Card]) -> bool:
         """Returns whether both selectors match at least one of `cards`."""
@@ -44,7 +44,7 @@ class Policy(Value):
     """Restricts the workers and data flows of a request. The default allows everything."""
 
     allow: Names = frozenset({"*"})
-    """Selectors of workers."""
+    """Selectors of the workers that may be used."""
     deny: Names = frozenset()
     """Selectors of forbidden workers; takes precedence over `allow`."""
     data_class: str | None = None

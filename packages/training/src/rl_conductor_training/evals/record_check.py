@@ -48,9 +48,13 @@ class AnswerChange(Value):
     """A question with another score than the recorded one."""
 
     id: str
+    """Id of the sample."""
     question: Text
+    """The question."""
     recorded: float
+    """The score in the record."""
     score: float
+    """The score now."""
     answer: Text | None
     """The answer that the scorer found now."""
     error: Text | None
@@ -61,19 +65,25 @@ class RecordComparison(Value):
     """The scores of a learned conductor now, and those of its record, on the same held-out questions."""
 
     folder: str
+    """The folder of the learned conductor."""
     method: str
     """The learned system, such as `linear`."""
     recorded: Estimate
+    """The mean score in the record."""
     now: Estimate
+    """The mean score now."""
     difference: Difference
     """The present score minus the recorded one; positive where the conductor became better."""
     detectable: int
     """The number of recorded right answers, each of another group where possible, whose loss would be significant."""
     changes: tuple[AnswerChange, ...]
+    """The questions with another score, the lost ones first."""
     pool_changes: tuple[str, ...]
     """How the workers and the prompts differ from those of the time of learning."""
     usd: Dollars
+    """US dollars that the comparison cost."""
     tokens: int
+    """Tokens that the comparison used."""
 
     @property
     def is_worse(self) -> bool:
@@ -140,18 +150,19 @@ async def compare_with_record(
         content = read_conductor_file(folder)
         heldout = held_out_questions(folder, task if isinstance(task, Task) else load_questions(task))
         recorded = _recorded_rows(folder, content, heldout.task.samples)
+        recorded_scores = [row.score for row in recorded]
         groups = [heldout.groups[sample.id] for sample in heldout.task.samples]
-        detectable = _detectable_loss([row.score for row in recorded], groups)
+        detectable = _detectable_loss(recorded_scores, groups)
         rows = await _run(conductor, heldout.task, Limits.or_default(limits, Limits()), concurrency)
     finally:
         await conductor.aclose()
-    scores = [[row.score for row in part] for part in (recorded, rows)]
+    scores = [row.score for row in rows]
     return RecordComparison(
         folder=str(folder),
         method=content.method,
-        recorded=estimate(scores[0], groups),
-        now=estimate(scores[1], groups),
-        difference=mean_difference(scores[1], scores[0], groups),
+        recorded=estimate(recorded_scores, groups),
+        now=estimate(scores, groups),
+        difference=mean_difference(scores, recorded_scores, groups),
         detectable=detectable,
         changes=_changes(recorded, rows),
         pool_changes=tuple(list_pool_changes(content, conductor.pool)),
@@ -206,14 +217,16 @@ def _recorded_rows(folder: Path, content: ConductorFile, samples: Sequence[Sampl
         )
     selector = None if content.selector is None else read_value(content.selector, WorkflowSelector)
     rows = [row for row in Experience(folder / EXPERIENCE_FILE).rows(samples) if row.source == "learn"]
-    recorded = [_last_row(rows, sample, content.method, selector) for sample in samples]
-    for sample, row in zip(samples, recorded, strict=True):
+    recorded = []
+    for sample in samples:
+        row = _last_row(rows, sample, content.method, selector)
         if row is None:
             raise ConfigError(
                 f"the record of {str(folder)!r} has no score for question {sample.id!r}: it was another question then, "
                 "or a cap ended the evaluation early; run rl-conductor learn again"
             )
-    return [row for row in recorded if row is not None]
+        recorded.append(row)
+    return recorded
 
 
 def _last_row(

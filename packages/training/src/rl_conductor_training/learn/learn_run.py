@@ -30,6 +30,7 @@ class LearnProgress(NamedTuple):
     """The state of a learning run when a stage begins or a row arrives."""
 
     stage: str
+    """The stage in progress, such as `validating`."""
     spending: Amount
     """Spending of all processes of this run; replies from the cache cost nothing."""
     row: ExperienceRow | None

@@ -178,6 +178,7 @@ class FeedbackLearnRecord(Value):
     """The record of learning from feedback alone, without a judge."""
 
     created: datetime
+    """Time at which the run was finished."""
     package: str
     """Version of the package."""
     counts: dict[str, int]
@@ -189,3 +190,4 @@ class FeedbackLearnRecord(Value):
     examples: int
     """Number of liked plans that the planner is shown examples from."""
     recommended: str = "examples"
+    """The learned system."""

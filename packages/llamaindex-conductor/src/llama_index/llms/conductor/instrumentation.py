@@ -41,6 +41,7 @@ class ConductorEvent(BaseEvent):
     """An event of a run, except for the deltas of plans and answers."""
 
     event: Event
+    """The event of the core."""
 
     @classmethod
     def class_name(cls) -> str:

@@ -63,7 +63,9 @@ class TableSettings(Value):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of computation; `bfloat16` is faster where the processor has instructions for it."""
     seed: int = Field(default=0, ge=0)
+    """Seed of the adapter's initial weights and of the order of questions."""
     method: Method = "expectation"
+    """The loss of the steps after the supervised ones."""
     supervised_steps: int = Field(default=60, ge=1)
     """Steps on the cheapest right plan of each question."""
     supervised_batch: int = Field(default=8, ge=1)
@@ -75,6 +77,7 @@ class TableSettings(Value):
     batch: int = Field(default=6, ge=1)
     """Questions per step of the method."""
     learning_rate: float = Field(default=3e-4, gt=0)
+    """Learning rate of the method's steps."""
     group_size: int = Field(default=64, ge=2)
     """Plans sampled per question by `groups` and `raft`; they cost nothing, since their scores are in the table."""
     entropy: float = Field(default=0.01, ge=0)
@@ -89,6 +92,7 @@ class TableSettings(Value):
     rank: int = Field(default=8, ge=1)
     """Rank of the LoRA adapter."""
     alpha: float = Field(default=16.0, gt=0)
+    """Scale of the LoRA adapter; its weights count `alpha / rank` times."""
     targets: str | tuple[str, ...] = "all-linear"
     """Names of the layers that the adapter changes, as in peft."""
 

@@ -31,7 +31,9 @@ class SourcedCompletion(Completion):
     """A completion with the nodes that it is based on. A trace in memory contains it; JSON omits these fields."""
 
     source_nodes: tuple[NodeWithScore, ...] = Field(default=(), exclude=True, repr=False)
+    """The passages that the reply is based on."""
     response_metadata: Mapping[str, Any] = Field(default_factory=dict, exclude=True, repr=False)
+    """The metadata of the engine's response."""
 
 
 class SourcedCall(NamedTuple):
