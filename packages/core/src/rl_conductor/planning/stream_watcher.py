@@ -36,7 +36,8 @@ class StreamWatcher:
         if self._has_listener:
             self.plan_request.run.emit(PlanDelta(round=self.plan_request.round_index, text=delta))
         if self.form == "rows":
-            begins_step = "\n[" in "".join(self.pieces[-1:])[-1:] + delta
+            last_character = self.pieces[-1][-1:] if self.pieces else ""
+            begins_step = "\n[" in last_character + delta
         else:
             begins_step = self.form == "object" and "{" in delta  # in `lists`, no step is complete before the end
         self.pieces.append(delta)

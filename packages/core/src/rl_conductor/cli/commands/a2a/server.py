@@ -116,11 +116,9 @@ class ConductorExecutor(AgentExecutor):
         try:
             request = _request(context.message)
             limits = _client_limits(context).lower(self._conductor.limits)
-        except ValidationError as error:
-            await updater.reject(_text(updater, str(first_field_error(error))))
-            return
         except ValueError as error:
-            await updater.reject(_text(updater, str(error)))
+            wrong = first_field_error(error) if isinstance(error, ValidationError) else error
+            await updater.reject(_text(updater, str(wrong)))
             return
         await updater.start_work()
         trace, reason = await self._run(request, limits, updater)

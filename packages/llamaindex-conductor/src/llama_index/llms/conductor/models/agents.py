@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from llama_index.core.agent.workflow import AgentWorkflow, ToolCallResult
 from llama_index.core.agent.workflow.base_agent import (
@@ -33,12 +33,14 @@ from .errors import translate_errors
 from .results import text_of_result
 from .task_model import TaskModel, TaskResult
 
+W = TypeVar("W", bound=Workflow)
 
-class WorkflowModel(TaskModel):
+
+class WorkflowModel(TaskModel[W]):
     """A workflow. One field of its start event takes the worker's whole prompt; its result is the reply."""
 
     def __init__(
-        self, workflow: Workflow, *, input_field: str | None = None, name: str = "workflow", price: Price | None = None
+        self, workflow: W, *, input_field: str | None = None, name: str = "workflow", price: Price | None = None
     ) -> None:
         """Wraps a workflow as a model.
 
@@ -52,21 +54,20 @@ class WorkflowModel(TaskModel):
             ConfigError: the start event does not show which field takes the prompt.
         """
         super().__init__(workflow, name=name, price=price)
-        self._workflow = workflow
         self._input_field = input_field or _input_field(workflow)
 
     @property
     def description(self) -> str:
         """The docstring of the workflow's class."""
-        return type(self._workflow).__doc__ or ""
+        return type(self.source).__doc__ or ""
 
     @override
     async def run_task(self, request: Request) -> TaskResult:
         return await self._run(**{self._input_field: prompt_in(request.messages)})
 
     async def _run(self, **inputs: Any) -> TaskResult:
-        with translate_errors(self.name, self._workflow):
-            handler = self._workflow.run(**inputs)
+        with translate_errors(self.name, self.source):
+            handler = self.source.run(**inputs)
             nodes: list[NodeWithScore] = []
             try:
                 async with aclosing(handler.stream_events()) as events:
@@ -85,7 +86,7 @@ class WorkflowModel(TaskModel):
             return TaskResult("" if result is None else text_of_result(result) or "", tuple(nodes))
 
 
-class AgentModel(WorkflowModel):
+class AgentModel(WorkflowModel[BaseWorkflowAgent | AgentWorkflow]):
     """An agent or an `AgentWorkflow`. It reads the conversation, and the worker's prompt as the last message."""
 
     def __init__(
@@ -93,15 +94,14 @@ class AgentModel(WorkflowModel):
     ) -> None:
         """`price` is the price of a run; `None` leaves it unpriced."""
         super().__init__(agent, input_field="user_msg", name=name, price=price)
-        self._agent = agent
 
     @property
     def description(self) -> str:
         """The description of the agent, or of all agents of the workflow."""
-        if isinstance(self._agent, AgentWorkflow):
-            described = [agent for agent in self._agent.agents.values() if _own_description(agent)]
+        if isinstance(self.source, AgentWorkflow):
+            described = [agent for agent in self.source.agents.values() if _own_description(agent)]
             return "; ".join(f"{agent.name}: {_own_description(agent)}" for agent in described)
-        return _own_description(self._agent)
+        return _own_description(self.source)
 
     @override
     async def run_task(self, request: Request) -> TaskResult:
@@ -109,20 +109,19 @@ class AgentModel(WorkflowModel):
         return await self._run(user_msg=prompt, chat_history=history)
 
 
-class ChatEngineModel(TaskModel):
+class ChatEngineModel(TaskModel[BaseChatEngine]):
     """A chat engine. The conversation is its chat history, and the worker's prompt its message."""
 
     def __init__(self, engine: BaseChatEngine, *, name: str = "chat-engine", price: Price | None = None) -> None:
         """`price` is the price of a message; `None` leaves it unpriced."""
         super().__init__(engine, name=name, price=price)
-        self._engine = engine
 
     @override
     async def run_task(self, request: Request) -> TaskResult:
         history = [chat_message(message) for message in request.messages[:-1]]
         prompt = prompt_in(request.messages)
-        engine = _with_memory(self._engine, history)
-        with translate_errors(self.name, self._engine):
+        engine = _with_memory(self.source, history)
+        with translate_errors(self.name, self.source):
             response: Any = await call_async_or_sync(
                 partial(engine.achat, prompt, history), partial(engine.chat, prompt, history)
             )

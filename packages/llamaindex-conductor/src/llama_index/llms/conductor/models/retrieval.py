@@ -24,12 +24,12 @@ from rl_conductor.types import FREE
 from .async_support import inherits_method, uses_async
 from .errors import translate_errors
 from .results import passages
-from .task_model import TaskModel, TaskResult
+from .task_model import S, TaskModel, TaskResult
 
 T = TypeVar("T")
 
 
-class RetrievalModel(TaskModel):
+class RetrievalModel(TaskModel[S]):
     """Base class of models that answer from documents."""
 
     async def _call(self, async_method: Callable[[], Awaitable[T]], sync_method: Callable[[], T], *, sync: bool) -> T:
@@ -43,34 +43,32 @@ class RetrievalModel(TaskModel):
         return uses_async(self.source)
 
 
-class QueryEngineModel(RetrievalModel):
+class QueryEngineModel(RetrievalModel[BaseQueryEngine]):
     """A query engine. It retrieves with the subtask, and its LLM reads the worker's whole prompt."""
 
     def __init__(self, engine: BaseQueryEngine, *, name: str = "query-engine", price: Price | None = None) -> None:
         """`price` is the price of a query; `None` leaves it unpriced."""
         super().__init__(engine, name=name, price=price)
-        self._engine = engine
 
     @override
     async def run_task(self, request: Request) -> TaskResult:
         prompt = prompt_in(request.messages)
-        engine, query = self._engine, QueryBundle(prompt, custom_embedding_strs=[subtask_in(prompt)])
+        engine, query = self.source, QueryBundle(prompt, custom_embedding_strs=[subtask_in(prompt)])
         sync = isinstance(engine, CustomQueryEngine) and inherits_method(engine, "acustom_query", CustomQueryEngine)
         with translate_errors(self.name, engine):
             response = await self._call(partial(engine.aquery, query), partial(engine.query, query), sync=sync)
             return await _task_result(response)
 
 
-class RetrieverModel(RetrievalModel):
+class RetrieverModel(RetrievalModel[BaseRetriever]):
     """A retriever. It searches with the subtask and returns the passages verbatim, without calling an LLM."""
 
     def __init__(self, retriever: BaseRetriever, *, name: str = "retriever") -> None:
         super().__init__(retriever, name=name, price=FREE)
-        self._retriever = retriever
 
     @override
     async def run_task(self, request: Request) -> TaskResult:
-        retriever, query = self._retriever, subtask_in(prompt_in(request.messages))
+        retriever, query = self.source, subtask_in(prompt_in(request.messages))
         sync = inherits_method(retriever, "_aretrieve", BaseRetriever)
         with translate_errors(self.name, retriever):
             nodes = await self._call(partial(retriever.aretrieve, query), partial(retriever.retrieve, query), sync=sync)

@@ -8,13 +8,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from llama_index.core.schema import NodeWithScore
 from pydantic import Field
 
 from rl_conductor import Capabilities, Completion, Message, Price, Request, Trace, Usage
 from rl_conductor.integration import OnePieceModel, checked, priced, require
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,13 @@ def unique_nodes(calls: Iterable[SourcedCall]) -> tuple[NodeWithScore, ...]:
     return tuple(nodes.values())
 
 
-class TaskModel(OnePieceModel, ABC):
+class TaskModel(OnePieceModel, ABC, Generic[S]):
     """A model that answers by running an object of LlamaIndex, and replies in one piece.
 
     The tokens that the object's own LLM uses are not in the trace; that LLM reports them to LlamaIndex itself.
     """
 
-    def __init__(self, source: object, *, name: str, price: Price | None) -> None:
+    def __init__(self, source: S, *, name: str, price: Price | None) -> None:
         self.source = source
         self.name = f"llamaindex:{name}"
         self.price = price
