@@ -33,7 +33,7 @@ MetadataValue = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[MetadataName, MetadataValue], Field(max_length=16)]
 """Metadata of a request; the limits are OpenAI's. Every list of runs contains it."""
 UserName = Annotated[str, Field(max_length=512)]
-"""How a client names its end user."""
+"""A client's name for its end user."""
 StopSequences = Annotated[tuple[str, ...], Field(max_length=64)]
 """Texts at which an answer ends; each piece of it is searched for all of them."""
 

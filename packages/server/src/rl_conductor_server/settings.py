@@ -92,7 +92,7 @@ class KeyLimits(BudgetEntry):
     models: frozenset[str] | None = None
     """The models that it has access to; `None` means all."""
     metrics: bool = False
-    """Allows to read `/metrics`, which tells of the requests of all keys."""
+    """Allows reading `/metrics`, which covers the requests of all keys."""
 
 
 class KeyEntry(KeyLimits):
@@ -308,7 +308,7 @@ class OidcEntry(_Entry):
     admins: PeopleEntry = PeopleEntry()
     """People who see everything."""
     readers: dict[EntryName, PeopleEntry] = Field(default_factory=dict)
-    """By the name of an API key: people who see only its runs."""
+    """People who see only the runs of one API key, by its name."""
 
     def role_of(self, email: str | None, groups: Collection[str]) -> tuple[bool, str | None]:
         """Returns whether somebody may see the pages, and the only key of the runs that they may see, if any."""

@@ -18,7 +18,7 @@ REMEDIES: Mapping[FinishReason, str] = {
     "length": "max_tokens was reached: raise it for this model",
     "content_filter": "the vendor's content filter: take another model, or leave such questions out",
 }
-"""What cut a reply off, and what helps, by the reply's finish reason."""
+"""The cause of a cut-off and its remedy, by the reply's finish reason."""
 TITLE = "Replies that were cut off, which usually count as wrong"
 
 

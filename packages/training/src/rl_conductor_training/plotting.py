@@ -19,7 +19,7 @@ STYLE: Any = {
     "svg.hashsalt": "rl-conductor",
 }
 WIDTH, HEIGHT = 7.0, 3.8
-"""In inches."""
+"""Size of a plot in inches."""
 
 
 def plot_style() -> AbstractContextManager[None]:

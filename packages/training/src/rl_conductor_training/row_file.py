@@ -36,7 +36,7 @@ class RowFile(Generic[R]):
 
     row_type: type[R]
     contents: str
-    """What the file is about, for the error of an invalid row."""
+    """The subject of the file, for the error of an invalid row."""
 
     def __init__(self, path: Path) -> None:
         """Reads the file and truncates a partially written last row.

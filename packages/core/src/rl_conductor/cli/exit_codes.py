@@ -7,5 +7,6 @@ FAILURE = 1
 USAGE_ERROR = 2
 """The command or a file is invalid."""
 INTERRUPTED = 130
+"""Ctrl-C: 128 plus the number of the signal."""
 TERMINATED = 143
-"""By SIGTERM; both numbers are 128 and that of the signal."""
+"""SIGTERM, likewise."""

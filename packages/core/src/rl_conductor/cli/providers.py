@@ -22,7 +22,7 @@ class Provider:
     keys: tuple[str, ...] = ()
     """Variables of which one holds the key."""
     without_key: str = NO_KEY
-    """What authenticates calls without a key; empty if a key is required."""
+    """The credentials that are used without a key; empty if a key is required."""
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Self:

@@ -53,7 +53,7 @@ class Content:
     question: str = ""
     """The text of the caller's last message."""
     evidence: tuple[str, ...] = ()
-    """What the reply was written from: the replies of other steps, and results of tools."""
+    """The sources of the reply: the replies of other steps, and results of tools."""
     worker: Card | None = None
     """The worker that is to read the prompt, or that wrote the reply; `None` at the stage `input`."""
     call: CallModel

@@ -19,11 +19,11 @@ class ModerationGuardrail(Guardrail):
     stages: Stages = ("input", "answer")
     model: str = "omni-moderation-latest"
     thresholds: Mapping[str, float] | None = None
-    """By category, such as `violence`: the lowest score that is refused, and nothing else is. By default, the vendor
-    decides."""
+    """The lowest score that is refused, by category, such as `violence`; other categories are allowed. By default, the
+    vendor decides."""
     base_url: InitVar[str | None] = None
     api_key: InitVar[str | None] = None
-    """By default from `OPENAI_API_KEY`."""
+    """The API key, by default from `OPENAI_API_KEY`."""
     _endpoint: ModerationModel = field(init=False, repr=False)
 
     def __post_init__(self, base_url: str | None, api_key: str | None) -> None:

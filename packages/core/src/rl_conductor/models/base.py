@@ -148,7 +148,7 @@ class WrapperModel:
 
 
 FORMATS = {"json_schema": "a JSON schema", "grammar": "a grammar"}
-"""What errors call the capabilities that are not a word."""
+"""Names of these capabilities in error messages."""
 
 
 def require(model: Model, request: Request) -> None:

@@ -237,4 +237,4 @@ _ALL = (
 ENDPOINTS = {endpoint.provider: endpoint for endpoint in _ALL}
 """The endpoint of each provider that has one."""
 BEDROCK_CLAUDE = replace(ENDPOINTS["bedrock"], address_variable="ANTHROPIC_BEDROCK_BASE_URL")
-"""That of Anthropic's protocol on Bedrock."""
+"""The endpoint of Anthropic's protocol on Bedrock."""

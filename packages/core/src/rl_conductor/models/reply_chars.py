@@ -11,7 +11,7 @@ from rl_conductor.errors import BadResponseError
 from rl_conductor.workflow.limits import DEFAULT_REPLY_CHARS
 
 CHARS_PER_PART = 4_096
-"""What a content block or a tool call counts at least: empty ones take memory as well."""
+"""Minimum size of a content block or a tool call in the count, because empty ones take memory as well."""
 
 max_reply_chars: ContextVar[int] = ContextVar("max_reply_chars", default=DEFAULT_REPLY_CHARS)
 """The limit of the calls that this task makes."""

@@ -37,7 +37,7 @@ RESAMPLING_TEMPERATURE = 0.7
 """Temperature of every sample after the first of a greedy planner, which would repeat the same plan otherwise."""
 
 PLANNERS = "a Planner, a model or 'provider:model'"
-"""What a planner may be, for error messages."""
+"""The accepted kinds of planners, for error messages."""
 
 RECORDED_SETTINGS = ("card", "form", "roster", "wording", "examples", "instructions", "samples", "repair", "sampling")
 """The fields of a `Planner` that traces store as they are, because a replay needs them."""

@@ -35,7 +35,7 @@ class ModelEntry(Entry):
         "api_key": 'keys are not written in files; name the environment variable: api_key_env = "MY_API_KEY"',
         **{name: f"an argument of the model; write options = {{ {name} = ... }}" for name in MODEL_ARGUMENTS},
     }
-    """What error messages say about fields that users may expect here."""
+    """Error messages for fields that users may expect here."""
 
     model: str = Field(examples=['model = "openai:gpt-6-sol"'])
     """`provider:model`, `conductor:FILE` for the conductor of another pool file, or `module:Class`."""

@@ -42,7 +42,7 @@ class WorkerSettings(Entry):
     hedge_after: float | None = Field(default=None, ge=0)
     concurrency: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] = ()
-    """What the model may call: Python functions as `module:function`, and the URLs of MCP servers."""
+    """The tools that the model may call: Python functions as `module:function`, and the URLs of MCP servers."""
     mcp: dict[str, MCPEntry] = Field(default_factory=dict)
     """MCP servers whose tools the model may call, by name."""
 

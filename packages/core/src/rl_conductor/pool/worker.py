@@ -44,7 +44,7 @@ class Worker:
     model: Model
     """The model that is called."""
     card: Card
-    """What the planner reads about it, and what policies select by."""
+    """The description for planners, with the labels that policies select by."""
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=DEFAULT_OUTPUT_TOKENS))
     """Default sampling parameters; the caller's take precedence in the final step."""
     instructions: str = ""
@@ -82,7 +82,7 @@ class Worker:
             description: the worker's purpose, for the planner; by default the card's or the model's own.
             card: the worker's card; its price defaults to the model's.
             instructions: a system prompt for every call, before the caller's own.
-            tools: what the model may call in every step: Python functions, their names as `module:function`, MCP
+            tools: tools that the model may call in every step: Python functions, their names as `module:function`, MCP
                 servers such as `MCPServer(["uvx", "mcp-server-time"])`, or their URLs.
             sampling: default sampling parameters of its calls.
             timeout: seconds for one call.

@@ -101,7 +101,7 @@ class PromptSettings:
     roster: Roster = "cards"
     """How much of each worker's card is shown."""
     wording: Wording = "brief"
-    """Of the rules, the examples and the cards; other rosters than `cards` have the full one only."""
+    """Wording of the rules, the examples and the cards; other rosters than `cards` have the full one only."""
     examples: int | tuple[PlanExample, ...] = 3
     """The number of built-in worked examples to include, or the user's own examples instead."""
     instructions: str = ""

@@ -108,7 +108,7 @@ BRIEF_EXAMPLES = (
         ),
     ),
 )
-"""The same in few tokens, for the brief wording of the rules."""
+"""The worked examples in few tokens, for the brief wording of the rules."""
 
 
 def worked_examples(

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from rl_conductor.types.value import Names, Text, Value
 
 ERROR_PREFIX = "error: "
-"""How the text of a failed tool's result begins where a protocol has no field for the failure."""
+"""Prefix of a failed tool's result in protocols without a field for the failure."""
 
 
 class TextPart(Value):

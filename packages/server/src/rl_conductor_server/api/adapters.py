@@ -17,4 +17,4 @@ ADAPTERS: dict[str, tuple[ApiAdapter, type[BaseModel]]] = {
     "/v1/responses": (Responses(), ResponsesBody),
     "/v1/messages": (Messages(), MessagesBody),
 }
-"""By the path of the endpoint."""
+"""Adapters and schemas by the path of the endpoint."""

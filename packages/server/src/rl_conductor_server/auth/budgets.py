@@ -28,12 +28,12 @@ class KeyBudget:
         self._limits = entry or BudgetEntry()
         self._store = store
         self._budgets: dict[int, LeasedBudget] = {}
-        """By the start of the period."""
+        """The budget of each period, by its start."""
         self._lock = asyncio.Lock()
         self.storage_limit: int | None = None
         """Maximum bytes of traces and responses of the key; `None` means no limit."""
         self.stored_bytes = 0
-        """What all processes stored for the key, a few seconds ago."""
+        """Bytes that all processes stored for the key, as of a few seconds ago."""
 
     def update_storage(self, stored: int, *, limit: int) -> None:
         """Sets what is stored for the key, and warns when most of the limit is used up."""

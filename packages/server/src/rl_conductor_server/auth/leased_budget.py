@@ -38,7 +38,7 @@ class LeasedBudget(Budget):
         self._queued = NOTHING
         """The calls that wait for an extension."""
         self._earlier = state.charged_here
-        """What the process had charged before this object was created."""
+        """Charges of the process from before this object was created."""
         self._elsewhere = state.charged_elsewhere
 
     @property

@@ -24,7 +24,7 @@ log = logging.getLogger("rl_conductor_server.batches")
 POLL_SECONDS = 1.0
 """Interval at which an idle process looks for items of other processes."""
 MAX_RETRIES = 5
-"""How often an item is tried again that was rejected because of overload or a rate limit."""
+"""Maximum number of retries of an item that was rejected because of overload or a rate limit."""
 MAX_RETRY_DELAY = 60.0
 WAITING = ("busy", LOCKED)
 """Codes of errors because of other requests in progress; then an item waits in the queue, however long."""
@@ -43,7 +43,7 @@ class BatchProcessor:
     """Processes up to `concurrency` items at once. Items of a process that dies are taken over by another."""
 
     def __init__(self, service: Service, *, concurrency: int | None = None) -> None:
-        """By default, the concurrency is that of the settings; with 0, only other processes process items."""
+        """Creates a processor; `concurrency` is by default that of the settings, and with 0 it processes nothing."""
         self._service = service
         self._concurrency = service.settings.batches.concurrency if concurrency is None else concurrency
         self._active: dict[tuple[str, int], tuple[ClaimedItem, asyncio.Task[None]]] = {}

@@ -47,7 +47,7 @@ CacheOption = Annotated[
 ModelOption = Annotated[
     list[str] | None, typer.Option("--model", metavar="NAME", help="A model that it may use; may be repeated.")
 ]
-MetricsOption = Annotated[bool, typer.Option("--metrics", help="It may read /metrics, which tells of all keys.")]
+MetricsOption = Annotated[bool, typer.Option("--metrics", help="Allow reading /metrics, which covers all keys.")]
 AdminOption = Annotated[bool, typer.Option("--admin", help="A key for /admin and the pages, not for requests.")]
 DaysOption = Annotated[
     float | None, typer.Option("--expires-in-days", min=0.001, max=36_500, metavar="N", help="Days until it expires.")

@@ -52,7 +52,7 @@ class ExperimentResult(Value):
     """Wins as a share of the pairs that are not ties; the conductor is better if the interval lies above 0.5."""
     seconds: ArmComparison | None
     dollars: ArmComparison | None
-    """Of the pairs whose cost is known on both arms."""
+    """The costs of the pairs whose cost is known on both arms."""
 
 
 async def load_results(store: Store, name: str | None = None) -> list[ExperimentResult]:

@@ -32,7 +32,7 @@ SENTENCES = {
     "union_tag_invalid": "has the unsupported {discriminator} {tag!r}; write one of {expected_tags}",
     "union_tag_not_found": "has no {discriminator}; add it",
 }
-"""What follows the field's name, by pydantic's type of error."""
+"""The rest of the sentence after the field's name, by pydantic's type of error."""
 INTERNAL_TAG = re.compile(r", '_\w+'|'_\w+', ")
 """A tag of several types in a list of tags; it is not a type itself."""
 CODES = {

@@ -46,7 +46,7 @@ class RunTask:
     run_budget: RunBudget = field(default_factory=RunBudget)
     """Counts the charges of the run, also if the key has no budget."""
     usage: dict[tuple[int, int], Usage] = field(default_factory=dict)
-    """By round and step, planning included."""
+    """Usage by round and step, planning included."""
     is_streaming: bool = False
     """`True` once text of the answer was sent."""
     started: float = field(default_factory=time.monotonic)

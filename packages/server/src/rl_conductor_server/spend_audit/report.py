@@ -99,9 +99,9 @@ class SpendingReport(Value):
     dollars: Distribution
     """US dollars per query, of the queries whose cost is known."""
     models: Mapping[str, QueryTotals]
-    """By the model of a query's first call, most expensive first."""
+    """Totals by the model of a query's first call, most expensive first."""
     failures: Mapping[str, QueryTotals]
-    """By the keys of `FAILURES`; a query may be in several."""
+    """Totals by kind of failure, the keys of `FAILURES`; a query may be in several."""
     failed: QueryTotals
     """Queries with at least one failure."""
     simple: QueryTotals

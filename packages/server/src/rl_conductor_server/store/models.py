@@ -30,7 +30,7 @@ PairVerdict = Literal["win", "tie", "loss"]
 FeedbackFilter = Literal["positive", "negative", "none"]
 """Filters runs by their feedback; one with contradictory feedback is both positive and negative."""
 SearchText = Annotated[str, Field(max_length=1_000)]
-"""What is searched for; SQLite accepts no pattern of more than 50,000 characters."""
+"""A text to search for; SQLite accepts no pattern of more than 50,000 characters."""
 SpendingGroup = Literal["worker", "model", "key"]
 """The columns by which spending can be grouped."""
 
@@ -67,7 +67,7 @@ class NewRun(Value):
     cached_from: str | None = None
     """The run whose answer this one repeats, from the response cache."""
     saved_usd: Decimal = Decimal(0)
-    """What that answer had cost."""
+    """The cost of that answer."""
     session: Text | None = None
     """Groups the runs of one conversation; the first run of a chain of responses has none, but gives its id to it."""
 
@@ -169,7 +169,7 @@ class StoredAnswer(Value):
     id: str
     created: float
     digest: str
-    """That of the request, see `NewRun`."""
+    """The digest of the request, see `NewRun`."""
 
 
 class AnswerOutcome(Value):

@@ -12,7 +12,7 @@ from rl_conductor_server.store.column_types import Count, Dollars, String, Text
 
 USAGE_COLUMNS = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
 CHARGE_COLUMNS = ("charged_usd", "charged_tokens")
-"""What budgets count: more than the usage if an interrupted call may have been billed."""
+"""The amounts that budgets count: more than the usage if an interrupted call may have been billed."""
 RESERVED_COLUMNS = ("reserved_usd", "reserved_tokens")
 """Upper bound of the calls in flight, which are charged in full if the process dies."""
 PLAN_POSITION = -1
@@ -254,7 +254,7 @@ stream_pieces = Table(
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("body", Text, nullable=False),
 )
-"""What streamed responses have sent, several pieces a row; `position` is the number of pieces before a row."""
+"""The pieces of streamed responses, several a row; `position` is the number of pieces before a row."""
 
 conversations = Table(
     "conversations",

@@ -24,9 +24,9 @@ class LimitingProtocol(HttpToolsProtocol):
     """
 
     seconds = 30.0
-    """For the headers of a request, and for reading a piece of a response."""
+    """Timeout for the headers of a request, and for reading a piece of a response."""
     idle_seconds = 75.0
-    """From the end of a response to the next request."""
+    """Maximum time from the end of a response to the next request."""
     header_bytes = 64 * 2**10
     connection_limit: ConnectionLimit
     """Shared by all connections of a process."""
@@ -40,7 +40,7 @@ class LimitingProtocol(HttpToolsProtocol):
     _earlier_cycle: RequestResponseCycle
     """The request before the newest one whose headers are complete."""
     _part: Literal["head", "body"] | None = None
-    """What has begun of a request and is incomplete."""
+    """The part of a request that is incomplete."""
     _received_bytes = 0
     _body_bytes = 0
     _is_invalid = False

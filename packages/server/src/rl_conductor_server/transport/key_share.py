@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 KEY_SHARE = 2 / 3
-"""Of the memory for requests, of the requests in progress, and of the concurrent runs."""
+"""Maximum share of one key in the memory for requests, the requests in progress and the concurrent runs."""
 
 
 def limit_of_key(capacity: float, *, is_shared: bool) -> int:

@@ -32,7 +32,7 @@ class Segment:
     y: float
     height: float
     start: float
-    """Of the column's time span, in seconds since 1970."""
+    """Start of the column's time span, in seconds since 1970."""
     amount: float
 
 
@@ -44,7 +44,7 @@ class Series:
     rank: int
     usage: Usage
     share: float
-    """Of the chart's total, from 0 to 1."""
+    """Share of the chart's total, from 0 to 1."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class StepView:
     round: int
     index: int
     step: Step
-    """As run, or as planned until it has run."""
+    """The step as run, or as planned until it has run."""
     state: State
     result: StepResult | None
     critical: bool
@@ -101,7 +101,7 @@ class RoundView:
     plan: PlanRecord
     steps: tuple[StepView, ...]
     layouts: dict[str, GraphLayout]
-    """By CSS class, `wide` or `tall`; empty when there is no workflow."""
+    """Layouts by CSS class, `wide` or `tall`; empty when there is no workflow."""
 
     @property
     def planning_usage(self) -> Usage:

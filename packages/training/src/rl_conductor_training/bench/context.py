@@ -35,9 +35,9 @@ class UsageMeter:
     """Adds up the usage of all calls, including those of runs without a result."""
 
     usage: Usage = field(default_factory=Usage)
-    """Includes cached calls."""
+    """Usage of all calls, cached ones included."""
     paid: Usage = field(default_factory=Usage)
-    """Of calls that were not cached; a partly cached worker call counts in full."""
+    """Usage of the calls that were not cached; a partly cached worker call counts in full."""
 
     def on_event(self, event: Event) -> None:
         """Adds the calls of a run when it ends, also if it was cancelled."""

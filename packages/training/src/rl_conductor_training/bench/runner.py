@@ -118,7 +118,7 @@ class _SampleSet:
 
     name: str
     identity: tuple[str, ...]
-    """What affects its results besides the parts that the whole run shares."""
+    """The settings that affect its results, besides those that the whole run shares."""
     repeats: int = 1
 
 
@@ -152,7 +152,7 @@ class _TaskRun:
             str(settings.seed),
             prompt_version(),
         )
-        """What affects every result of this run."""
+        """The settings that affect every result of this run."""
 
     def _build_task(self, entry: TaskSettings, cache: ReplyCache, limit: int | None = None) -> Task:
         """Loads a task and meters the calls of its judge, which are cached."""

@@ -78,8 +78,8 @@ class Comparison(Value):
     difference: Difference
     """Difference in accuracy."""
     difference_if_valid: Difference | None
-    """On the questions where both had a valid plan; `None` without one. Its p-value is not adjusted, because it can
-    only take a gain away."""
+    """Difference on the questions where both had a valid plan; `None` without one. Its p-value is not adjusted, because
+    it can only take a gain away."""
     validity_difference: Difference | None
     """Difference in the share of valid plans; `None` where one of them writes none."""
 

@@ -295,8 +295,7 @@ def _print_result(out: Console, record: RunRecord, folder: Path) -> None:
         cap = "" if record.stopped == INTERRUPTED else " with a higher cap"
         out.print(f"Stopped early: {record.stopped}. The same command{cap} resumes the run.")
     if record.warm_start is not None:
-        warm_start = record.warm_start
-        out.print(f"Warm start: {warm_start.text}.")
+        out.print(f"Warm start: {record.warm_start.text}.")
     if record.masked.reasons:
         out.print(f"This call: {record.masked.text}.")
     for worker, remedy, share in cut_off_table(record.cut_off).rows:

@@ -105,7 +105,7 @@ class RunStarts(Value):
     """The runs in a folder."""
 
     starts: tuple[RunStart, ...] = ()
-    """In the order of time; a run that went on after another one is there again."""
+    """Starts in order of time; a run that went on after another one is listed again."""
     spending: dict[str, StoredSpending] = Field(default_factory=dict)
     """The spending by the key of a run. It includes calls that left nothing else in the folder: those that failed, and
     those of a judge whose score was not stored before an interruption."""

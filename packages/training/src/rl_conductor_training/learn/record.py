@@ -117,7 +117,7 @@ class LearnRecord(Value):
     limits: Limits
     """The caps."""
     estimate: CostEstimate
-    """Of a thorough search, without caps."""
+    """Expected cost of a thorough search, without caps."""
     questions: dict[str, int]
     """Number of questions in each part of the data."""
     groups: int
@@ -147,7 +147,7 @@ class LearnRecord(Value):
     runs: int = 0
     """Number of runs that the process needed which finished the run."""
     reused: int = 0
-    """How many of them were in the folder already."""
+    """Number of them that were in the folder already."""
     calls: int
     """Number of calls to models, by all processes of the run."""
     tokens: int

@@ -90,7 +90,7 @@ class Runner:
     workers: Mapping[str, str]
     """Fingerprints of the workers by name."""
     planner_version: str = ""
-    """What the name of the planner's model does not show."""
+    """The settings of the planner's model that its name does not show."""
     concurrency: int = 4
     on_row: Callable[[ExperienceRow], None] = lambda _row: None
     on_status: Callable[[str], None] = lambda _status: None

@@ -46,7 +46,7 @@ class Workspace:
     workers: Mapping[str, str]
     """Fingerprints of the workers."""
     planner_version: str
-    """What the name of the planner's model does not show, such as its options."""
+    """The settings of the planner's model that its name does not show, such as its options."""
 
     @property
     def notes(self) -> list[str]:

@@ -155,7 +155,7 @@ class _Call:
     on_step: Callable[[int, StepMetrics], None]
     started_at: float
     previous: Spending
-    """What earlier calls have spent."""
+    """The spending of earlier calls."""
     steps: dict[int, StepMetrics] = field(default_factory=dict)
     interruption: Interruption = field(default_factory=Interruption)
 

@@ -53,7 +53,7 @@ class _Part(_Object):
     text: str | None = None
     thought: bool | None = None
     thought_signature: str | None = Field(None, pattern="^[A-Za-z0-9+/_=-]*$")
-    """In base64, which contains none of the colons that separate it from a call id."""
+    """The signature in base64, which contains none of the colons that separate it from a call id."""
     function_call: _FunctionCall | None = None
 
 

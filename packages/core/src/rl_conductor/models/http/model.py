@@ -48,9 +48,9 @@ class HTTPModel(ABC):
     library_errors: ClassVar[tuple[type[Exception], ...]]
     """All errors of the vendor's library and of HTTP, which the library does not translate in the midst of a stream."""
     timeouts: ClassVar[tuple[type[Exception], ...]]
-    """Those of them for a reply that is late."""
+    """The errors among them for a reply that is late."""
     connection_errors: ClassVar[tuple[type[Exception], ...]]
-    """Those of them for a connection that can't be made or is lost."""
+    """The errors among them for a connection that can't be made or is lost."""
 
     def __init__(self, name: str, *, base_url: str | None, api_key: str | None, price: Price | None) -> None:
         self.name = f"{self.endpoint.provider}:{name}"

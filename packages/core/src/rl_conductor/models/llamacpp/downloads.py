@@ -65,7 +65,7 @@ class Weights:
     name: str
     file: str
     size: int
-    """In bytes."""
+    """Size of the file in bytes."""
     sha256: str
     license: str
     parts: tuple[WheelPart, ...] = ()

@@ -22,7 +22,7 @@ from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_ATTEMPTS = 5
-"""How often an item is started whose process then dies; the item itself may be the reason."""
+"""Maximum number of starts of an item whose processes die; the item itself may be the reason."""
 TOO_MANY_ATTEMPTS = f"processing was started {MAX_ATTEMPTS} times, and the process died each time"
 
 Place = tuple[str, int]

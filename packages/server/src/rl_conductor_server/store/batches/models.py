@@ -11,7 +11,7 @@ from rl_conductor.types import Text, Value
 
 FilePurpose = Literal["batch", "batch_output"]
 ResultPart = Literal["output", "errors"]
-"""Which results of a batch a file contains."""
+"""The part of a batch's results that a file contains."""
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]

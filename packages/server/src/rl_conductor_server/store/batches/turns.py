@@ -1,4 +1,4 @@
-"""Which item of the batches is processed next: the keys take turns, and so do the batches of each key."""
+"""Selects the next item of the batches: the keys take turns, and so do the batches of each key."""
 
 from __future__ import annotations
 

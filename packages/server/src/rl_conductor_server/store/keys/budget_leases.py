@@ -52,13 +52,13 @@ class BudgetState:
     """The spending of all processes in a period."""
 
     added: Amount
-    """What was added to the process's share; zero if the budget has not enough left."""
+    """The amount that was added to the process's share; zero if the budget has not enough left."""
     charged_here: Amount
     """Charges of this process that are stored."""
     charged_elsewhere: Amount
     """Charges of all other processes, and the rest of the shares of dead ones."""
     leased_elsewhere: Amount
-    """What other processes may still spend of their shares, or return."""
+    """The rest of other processes' shares, which they may spend or return."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class LearnedConductor(SystemEntry):
     planner: PlannerEntry | None = None
     """The prompted planner, for questions without a learned workflow; by default the first worker that can plan."""
     steps: int | None = Field(default=None, ge=1)
-    """By default those of the trained planner, or 5."""
+    """Maximum steps of a plan; by default those of the trained planner, or 5."""
 
     async def build(self, name: str, context: BenchContext) -> list[System]:
         """Loads the folder.

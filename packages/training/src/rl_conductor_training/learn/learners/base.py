@@ -32,7 +32,7 @@ class Learner(ABC):
 
     name: str
     description: str = "planner"
-    """What plans, for the table of the proof."""
+    """The kind of planner, for the table of the proof."""
     instructions: str = ""
     """Instructions that the folder stores, which follow the planner's own."""
     descriptions: Mapping[str, str] | None = None

@@ -46,7 +46,7 @@ class StoredRun(Value):
     score: float | None = None
     """Mean of the feedback; `None` without feedback that agrees."""
     workflow: Workflow | None = None
-    """As run; `None` if it did not give the answer on its own."""
+    """The workflow as run; `None` if it did not give the answer on its own."""
     models: dict[str, str] = Field(default_factory=dict)
     """The model of each worker of the workflow at the time of the run."""
     usd: Dollars = Decimal(0)

@@ -34,7 +34,7 @@ SAFETY = 1.2
 LEARNERS_SEARCH = 0.15
 """Share of what is left of the caps that learners with a search of their own get, if not everything fits."""
 LEARNERS_TRAINING = 0.3
-"""The same for the time of learners that train, which takes long on a CPU."""
+"""Share of the time for learners that train, likewise; training takes long on a CPU."""
 SCREENING = 0.3
 """Share of the exploration's budget for workflows that are tried only where no other one is right."""
 UNANSWERED = 0.5
@@ -86,12 +86,13 @@ class SearchPlan(Value):
     tries_planners: bool
     """Whether learners that call a planner are tried."""
     exploring: float
+    """Share at which the exploration ends."""
     validating: float
-    """For the workflows on the validation questions."""
+    """Share at which the validation of the workflows ends."""
     searching: float
-    """For learners that make runs of their own."""
+    """Share at which the learners' own searches end."""
     choosing: float
-    """For the learners on the validation questions; the rest is for the proof."""
+    """Share at which the validation of the learners ends; the rest is for the proof."""
     needed: Cost
     """Expected cost of the whole run with this plan."""
     thorough: Cost
@@ -143,11 +144,11 @@ class Reserves(NamedTuple):
     """The expected costs of the stages after exploration."""
 
     validation: Cost
-    """Of the workflows on the validation questions."""
+    """Cost of the workflows on the validation questions."""
     search: Cost
-    """Of the learners' own searches, as far as they get."""
+    """Cost of the learners' own searches, as far as they get."""
     choice: Cost
-    """Of the learners on the validation questions."""
+    """Cost of the learners on the validation questions."""
     proof: Cost
 
 

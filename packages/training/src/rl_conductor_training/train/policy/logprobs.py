@@ -36,7 +36,7 @@ class TokenLogProbs(NamedTuple):
 
     log_probs: torch.Tensor
     entropies: torch.Tensor
-    """In nats, without a gradient."""
+    """Entropies in nats, without a gradient."""
 
     def at(self, positions: torch.Tensor, *, length: int) -> TokenLogProbs:
         """Returns the results of `length` tokens, with these at `positions`; the others were forced and have 0."""

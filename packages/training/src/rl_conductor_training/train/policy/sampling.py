@@ -19,7 +19,7 @@ class SampledPlan(NamedTuple):
     tokens: list[int]
     """Including the end token."""
     log_probs: list[float] | None
-    """From vLLM; `None` with transformers, where they are computed for the loss anyway."""
+    """Log-probabilities from vLLM; `None` with transformers, where they are computed for the loss anyway."""
 
 
 def sample_plans(

@@ -13,7 +13,7 @@ from rl_conductor.types import Card, Message, Value
 from rl_conductor.workflow.workflow import Workflow
 
 Method = Literal["expectation", "groups", "raft", "supervised"]
-"""How the training goes on after the supervised steps; `supervised` stops there."""
+"""The training after the supervised steps; `supervised` has none."""
 
 SUPERVISED_SECONDS, METHOD_SECONDS = 0.8, 6.0
 """Seconds for a question in a supervised step, and in a step of the method with about nine plans."""

@@ -31,7 +31,7 @@ from rl_conductor_training.train.config import RewardSettings
 from rl_conductor_training.train.rollouts.scoring import ScoredPlan
 
 WEIGHTS = {"paper": (0.5, 0.5), "supplement": (0.5, 1.0)}
-"""For each kind of reward, `v` and `r`: the reward of a valid plan and that of a right answer."""
+"""The rewards `v` of a valid plan and `r` of a right answer, by kind of reward."""
 
 
 def group_rewards(group: Sequence[ScoredPlan | None], settings: RewardSettings) -> list[float | None]:

@@ -43,7 +43,7 @@ class Rollout:
     scored: ScoredPlan | None
     """`None` for a second round without a first answer: the tokens are then the first round's, and are masked."""
     previous: ScoredPlan | None = None
-    """In a second round, the scored plan of the first."""
+    """The scored plan of the first round, in a second one."""
 
 
 class RolloutFunction:

@@ -80,7 +80,7 @@ class LoggedPlan(Value):
     explanation: Text
     round: int = 1
     before: float | None = None
-    """In a second round, the score of the first answer."""
+    """The score of the first answer, in a second round."""
 
     @classmethod
     def from_scored(

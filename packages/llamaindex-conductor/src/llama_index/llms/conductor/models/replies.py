@@ -29,9 +29,9 @@ REASONING = (
     "output_tokens_details.thinking_tokens",
 )
 CACHE_READS = ("cache_read_input_tokens", "cacheReadInputTokens")
-"""Anthropic's and Bedrock's, which are not among their other input tokens."""
+"""Counts of cached tokens of Anthropic and Bedrock, which are not among their other input tokens."""
 CACHE_WRITES = ("cache_creation_input_tokens", "cacheWriteInputTokens")
-"""The same for tokens that are written to the cache."""
+"""Counts of tokens that are written to the cache, likewise."""
 TOOL_INPUT = ("tool_use_prompt_token_count",)
 """Google's, which is not among its other input tokens."""
 THOUGHTS = ("thoughts_token_count",)

@@ -27,7 +27,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     "anthropic.Anthropic": {"top_p": "top_p", "stop": "stop_sequences"},
     "ollama.Ollama": {"top_p": "top_p", "max_tokens": "num_predict", "seed": "seed", "stop": "stop"},
 }
-"""By package and class, the settings that go into `additional_kwargs`, as the LLM has no fields for them."""
+"""The settings that go into `additional_kwargs` by package and class, as the LLM has no fields for them."""
 
 GOOGLE = "google_genai.GoogleGenAI"
 GENERATION_CONFIG = {

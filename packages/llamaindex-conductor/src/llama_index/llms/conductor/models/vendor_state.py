@@ -18,7 +18,7 @@ from rl_conductor import Message
 from rl_conductor.types import ContentPart, ReasoningPart, Value
 
 VENDOR_STATE_PREFIX = "llamaindex:"
-"""How the signature of reasoning begins that is the state of a LlamaIndex LLM, for that LLM alone."""
+"""Prefix of the signatures that hold the state of a LlamaIndex LLM, for that LLM alone."""
 SIGNATURES = "thought_signatures"
 """Google's key in the `additional_kwargs` of a message: the signature of each block, if it has one."""
 
