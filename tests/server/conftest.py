@@ -119,6 +119,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return request.getfixturevalue("postgres") if request.param == "postgres" else f"sqlite:///{tmp_path / 'runs.db'}"
 
 
+@pytest.fixture
+async def store(url: str) -> AsyncGenerator[Store, None]:
+    """An empty store."""
+    opened = await Store.open(url)
+    yield opened
+    await opened.aclose()
+
+
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with all tables and no run: copying it is faster than to create another."""

@@ -6,7 +6,6 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,6 @@ from server.conftest import Serve
 
 BODY = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say the secret word."}]}
 TWO_STEPS = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store, None]:
-    opened = await Store.open(url)
-    yield opened
-    await opened.aclose()
 
 
 async def run_two_steps(run: str) -> Trace:

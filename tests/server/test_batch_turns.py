@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-
-import pytest
-
 from rl_conductor_server.store import ItemResult, Store, StoredBatch
 from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.batches.models import NewItem
 
 LIMITS = BatchLimits(unfinished=100, count=100, bytes=10**9)
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store, None]:
-    opened = await Store.open(url)
-    yield opened
-    await opened.aclose()
 
 
 async def add(store: Store, name: str, key: str, lines: int, *, created: float = 1.0) -> None:

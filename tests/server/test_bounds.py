@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator
 from decimal import Decimal
 from typing import Any
 
@@ -29,14 +28,6 @@ MESSAGES: list[Any] = [{"role": "user", "content": "Say something."}]
 HUGE = 10**19
 PRICE = Price(input=Decimal(1), output=Decimal(2))
 LONE = "half \ud83d of a pair"
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store, None]:
-    """An empty store."""
-    opened = await Store.open(url)
-    yield opened
-    await opened.aclose()
 
 
 # ----------------------------------------------------------------------------------- request bodies

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-import pytest
 from markupsafe import escape
 
 from rl_conductor.trace.feedback import Feedback
@@ -186,13 +184,6 @@ async def test_the_list_is_filtered_by_feedback(serve: Serve) -> None:
 
 
 # ----------------------------------------------------------------------------------------------- store
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store, None]:
-    opened = await Store.open(url)
-    yield opened
-    await opened.aclose()
 
 
 async def test_feedback_is_stored_with_its_run_and_deleted_with_it(store: Store) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, get_args
 
@@ -26,13 +26,6 @@ from server.conftest import ONE_STEP, Serve
 TODAY = 30
 NOW = TODAY * DAY + 3_600.0
 CENT = Price(input=0, output=0, per_call=Decimal("0.01"))
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store, None]:
-    opened = await Store.open(url)
-    yield opened
-    await opened.aclose()
 
 
 async def trace_of(worker: str) -> Trace:

@@ -5,7 +5,6 @@ import logging
 import re
 import sys
 import time
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -39,14 +38,6 @@ CHARGED = Amount(usd=Decimal("0.05"), tokens=700)
 """More than the usage: a call was interrupted."""
 BUDGET = BudgetPeriod("red", start=0, usd=None, tokens=None)
 CENT = Price(input=Decimal(0), output=Decimal(0), per_call=Decimal("0.01"))
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store, None]:
-    """An empty store."""
-    opened = await Store.open(url)
-    yield opened
-    await opened.aclose()
 
 
 async def run_two_steps() -> tuple[Trace, list[Event]]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from typing import Any
-
-import pytest
 
 from core.runs import pool_of
 from rl_conductor.calls.budget import Amount
@@ -15,13 +12,6 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor_server.store import NewRun, Search, Store
 
 ONE_STEP = "model_id = [0]\nsubtasks = ['Say it.']\naccess_list = [[]]"
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store, None]:
-    opened = await Store.open(url)
-    yield opened
-    await opened.aclose()
 
 
 def new_run(run: str, *, created: float, **fields: Any) -> NewRun:

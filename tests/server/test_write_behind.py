@@ -34,14 +34,6 @@ BODY: Any = {"model": "conductor-mini", "messages": [{"role": "user", "content":
 IDEMPOTENT = {"idempotency-key": "order-7"}
 
 
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store, None]:
-    """An empty store."""
-    opened = await Store.open(url)
-    yield opened
-    await opened.aclose()
-
-
 def new_run(run: str, name: str | None = None) -> NewRun:
     return NewRun(id=run, key="red", idempotency_key=name, digest="d", api="chat", model="m", created=time.time())
 
