@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from core.runs import plan, pool_of
+from rl_conductor.conductor import Conductor
 from rl_conductor.guardrails.base import Allow, Content, Guardrail, Redact, Stages, Verdict
+from rl_conductor.models.scripted import ScriptedModel
 
 SECRET = "tel-0123456789"
 HIDDEN = "<PHONE>"
@@ -55,3 +58,9 @@ def always(verdict: Verdict) -> Callable[[Content], Awaitable[Verdict]]:
         return verdict
 
     return check
+
+
+def guarded_conductor(*guardrails: Check | Hide) -> Conductor:
+    """A conductor with a plan of two steps, the second of which replies with `SECRET`."""
+    planner = ScriptedModel(plan((0, "find it", []), (1, "say it", ["all"])))
+    return Conductor(planner, pool_of(a="found", b=f"it is {SECRET}"), guardrails=guardrails)

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.runs import plan, pool_of
-from core.scripted_guardrails import SECRET, Check, Hide, always
+from core.scripted_guardrails import SECRET, Check, Hide, always, guarded_conductor
 from rl_conductor.cli.output.report import problems
-from rl_conductor.conductor import Conductor
 from rl_conductor.errors import RefusedError
 from rl_conductor.guardrails import Content, Refuse, Verdict
-from rl_conductor.models.scripted import ScriptedModel
-
-
-def conductor(*guardrails: Check | Hide) -> Conductor:
-    planner = ScriptedModel(plan((0, "find it", []), (1, "say it", ["all"])))
-    return Conductor(planner, pool_of(a="found", b=f"it is {SECRET}"), guardrails=guardrails)
 
 
 async def boom(_: Content) -> Verdict:
@@ -24,7 +16,7 @@ async def boom(_: Content) -> Verdict:
 
 async def test_redactions_and_ignored_failures_are_named() -> None:
     checks = Hide(stages=("input", "answer")), Check(stages=("answer",), verdict=boom, fail_open=True)
-    trace = await conductor(*checks).run(f"call {SECRET}")
+    trace = await guarded_conductor(*checks).run(f"call {SECRET}")
     assert [line.plain for line in problems(trace)] == [
         "! the guardrail 'hide' redacted the input: a phone number",
         "! step 2: the guardrail 'hide' redacted the answer: a phone number",
@@ -36,6 +28,6 @@ async def test_redactions_and_ignored_failures_are_named() -> None:
 async def test_a_refusal_is_named_once(stage: str, where: str) -> None:
     guardrail = Check(stages=[stage], verdict=always(Refuse("rude")))  # type: ignore[list-item]
     with pytest.raises(RefusedError) as caught:
-        await conductor(guardrail).run("q")
+        await guarded_conductor(guardrail).run("q")
     lines = [line.plain for line in problems(caught.value.trace)]
     assert lines == [f"! {where}the guardrail 'check' refused the {stage}: rude"]

@@ -134,21 +134,6 @@ async def test_a_call_that_fails_is_charged_no_tokens(error: Exception) -> None:
     assert budget.spent.tokens == failed.value.trace.usage.total_tokens
 
 
-@pytest.mark.parametrize(
-    ("function", "reply"),
-    [
-        (lambda subtask: {"got": subtask}, '{"got":"hi"}'),
-        (lambda subtask: [1, subtask], '[1,"hi"]'),
-        (partial(lambda prefix, subtask: prefix + subtask, "> "), "> hi"),
-        (str.upper, "HI"),
-        (lambda subtask, times=2: subtask * times, "hihi"),
-    ],
-)
-async def test_any_return_value_becomes_text(function: Any, reply: str) -> None:
-    completion = await FunctionModel(function).complete(Request.user("hi"))
-    assert completion.text == reply
-
-
 def _pieces(subtask: str) -> Iterator[str]:
     yield subtask
     yield "!"
@@ -162,6 +147,11 @@ async def _async_pieces(subtask: str) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("function", "reply"),
     [
+        (lambda subtask: {"got": subtask}, '{"got":"hi"}'),
+        (lambda subtask: [1, subtask], '[1,"hi"]'),
+        (partial(lambda prefix, subtask: prefix + subtask, "> "), "> hi"),
+        (str.upper, "HI"),
+        (lambda subtask, times=2: subtask * times, "hihi"),
         (_pieces, "hi!"),
         (_async_pieces, "hi!"),
         (lambda subtask: map(len, [subtask]), "[2]"),
@@ -169,9 +159,12 @@ async def _async_pieces(subtask: str) -> AsyncIterator[str]:
         (lambda subtask: Completion(message=Message.assistant(subtask), usage=Usage(), model="m"), "hi"),
         (lambda subtask: Conductor(ScriptedModel(plan((0, subtask, []))), {"a": str.upper}).run_sync("Go."), "HI"),
     ],
-    ids=["generator", "async generator", "iterator", "message", "completion", "trace"],
+    ids=[
+        *("object", "list", "partial", "builtin", "default"),
+        *("generator", "async generator", "iterator", "message", "completion", "trace"),
+    ],
 )
-async def test_texts_that_are_yielded_and_those_of_messages_and_traces_are_replies(function: Any, reply: str) -> None:
+async def test_any_return_value_becomes_text(function: Any, reply: str) -> None:
     completion = await FunctionModel(function).complete(Request.user("hi"))
     assert completion.text == reply
 

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from core.runs import plan, pool_of
-from core.scripted_guardrails import SECRET, Check, Hide, always
-from rl_conductor.conductor import Conductor
+from core.scripted_guardrails import SECRET, Check, Hide, always, guarded_conductor
 from rl_conductor.errors import GuardrailError, RefusedError
 from rl_conductor.guardrails import Refuse
-from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.checks import CheckOutcome, GuardrailCheck
 from rl_conductor.trace.summary import Summary
 from rl_conductor.trace.trace import Trace
-
-
-def conductor(*guardrails: Check | Hide) -> Conductor:
-    planner = ScriptedModel(plan((0, "find it", []), (1, "say it", ["all"])))
-    return Conductor(planner, pool_of(a="found", b=f"it is {SECRET}"), guardrails=guardrails)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +30,7 @@ def test_a_check_reads_as_a_sentence(outcome: CheckOutcome, words: str) -> None:
 
 
 async def test_a_trace_lists_its_checks_and_survives_json_with_them() -> None:
-    trace = await conductor(Hide(stages=("input", "answer"))).run(f"call {SECRET}")
+    trace = await guarded_conductor(Hide(stages=("input", "answer"))).run(f"call {SECRET}")
     assert [(check.stage, check.worker) for check in trace.checks] == [("input", None), ("answer", "b")]
     assert Trace.model_validate_json(trace.model_dump_json()) == trace
     assert trace.refusal is None
@@ -47,7 +39,7 @@ async def test_a_trace_lists_its_checks_and_survives_json_with_them() -> None:
 
 async def test_the_refusal_of_a_run_is_that_of_its_request_or_answer() -> None:
     with pytest.raises(RefusedError) as caught:
-        await conductor(Check(stages=("answer",), verdict=always(Refuse("rude")))).run("q")
+        await guarded_conductor(Check(stages=("answer",), verdict=always(Refuse("rude")))).run("q")
     refusal = caught.value.trace.refusal
     assert refusal is not None
     assert (refusal.stage, refusal.worker, refusal.reason) == ("answer", "b", caught.value.reason)
@@ -55,7 +47,7 @@ async def test_the_refusal_of_a_run_is_that_of_its_request_or_answer() -> None:
 
 
 async def test_calls_of_guardrails_are_told_apart_by_their_worker() -> None:
-    trace = await conductor().run("q")
+    trace = await guarded_conductor().run("q")
     call = trace.rounds[0].results[0].calls[0]
     assert not call.is_check
     assert not call.model_copy(update={"worker": None}).is_check

@@ -11,6 +11,10 @@ from rl_conductor_training.tasks.scorers.text import exact
 
 CITIES = ("Oslo", "Rome", "Lima", "Bonn", "Cork", "Nice", "Bern", "Kiel", "Pisa", "Graz", "Linz", "York")
 PLACES = ("north", "south", "east", "west")
+POOL = "".join(f'[workers.{name}]\nmodel = "skill:{name}"\n' for name in ("atlas", "speller", "pointer"))
+"""A pool file of the workers, whose models are those of `PROVIDER`."""
+PROVIDER = "training.learn.skills:build_model"
+"""The provider of the models `skill:NAME`."""
 
 
 def atlas(request: Request) -> str:
@@ -37,16 +41,15 @@ def judge(request: Request) -> str:
     return "yes" if first == second else "no"
 
 
+def build_model(name: str, *, price: Price | None = None, version: str = "") -> ScriptedModel:
+    """Builds the model `skill:NAME`; a `version` is an option that its name does not show."""
+    return ScriptedModel(globals()[name], name=name, price=price or Price(input=1, output=1))
+
+
 def build_pool(price: Price | None = None) -> WorkerPool:
     """Builds the pool; every token costs a dollar per million unless `price` says otherwise."""
-    price = price or Price(input=1, output=1)
-    skills = {"atlas": atlas, "speller": speller, "pointer": pointer}
-    return WorkerPool(
-        {
-            name: {"model": ScriptedModel(skill, name=name, price=price), "description": name}
-            for name, skill in skills.items()
-        }
-    )
+    names = ("atlas", "speller", "pointer")
+    return WorkerPool({name: {"model": build_model(name, price=price), "description": name} for name in names})
 
 
 def build_planner() -> Planner:

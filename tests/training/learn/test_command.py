@@ -11,34 +11,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rl_conductor import Conductor, ModelError, ScriptedModel
+from rl_conductor import Conductor, ModelError
 from rl_conductor.cli.main import app
 from rl_conductor.models import PROVIDERS
-from rl_conductor.types import Completion, Message, Price, Request
+from rl_conductor.types import Completion, Message, Request
 from rl_conductor_training.tasks import load_task
 from training.learn import skills
-
-POOL = """
-[workers.atlas]
-model = "skill:atlas"
-[workers.speller]
-model = "skill:speller"
-[workers.pointer]
-model = "skill:pointer"
-"""
-
-
-def skill(name: str, *, price: Price | None = None, version: str = "") -> ScriptedModel:
-    """Builds the model `skill:NAME`; a `version` is an option that its name does not show."""
-    return ScriptedModel(getattr(skills, name), name=name, price=price or Price(input=1, output=1))
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with questions and a pool file; models named `skill:NAME` exist."""
-    monkeypatch.setitem(PROVIDERS, "skill", "training.learn.test_command:skill")
+    monkeypatch.setitem(PROVIDERS, "skill", skills.PROVIDER)
     monkeypatch.setenv("COLUMNS", "200")
-    (tmp_path / "pool.toml").write_text(POOL)
+    (tmp_path / "pool.toml").write_text(skills.POOL)
     lines = [
         sample.model_dump(include={"id", "question", "answer", "domain"}) | {"group": sample.id}
         for sample in skills.build_task().samples
@@ -150,7 +136,7 @@ def test_another_planner_of_the_same_name_plans_again(folder: Path, entry: str) 
     counts = []
     for version in ("1", "1", "2"):
         model = f'{entry}\nmodel = "skill:atlas"\noptions = {{ version = "{version}" }}\n'
-        (folder / "pool.toml").write_text(model + POOL)
+        (folder / "pool.toml").write_text(model + skills.POOL)
         run(folder)
         rows = map(json.loads, (folder / "learned" / "experience.jsonl").read_text().splitlines())
         counts.append(sum(row["system"] == "prompted planner" and "the planner" in row["outcomes"] for row in rows))
@@ -195,7 +181,7 @@ def test_weights_without_torch_say_what_to_install(folder: Path, arguments: list
 
 def test_a_changed_pool_file_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     run(folder)
-    (folder / "pool.toml").write_text(POOL + 'description = "points"\n')
+    (folder / "pool.toml").write_text(skills.POOL + 'description = "points"\n')
     with caplog.at_level(logging.WARNING, "rl_conductor"):
         Conductor.load(folder / "learned")
     assert "was learned for another pool (worker 'pointer' has changed)" in caplog.text

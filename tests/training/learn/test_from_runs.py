@@ -41,6 +41,7 @@ from rl_conductor_training.learn.production.stored_runs import read_stored_runs,
 from rl_conductor_training.learn.report import feedback_table
 from rl_conductor_training.learn.search.plan import SearchPlan
 from rl_conductor_training.workers.cached_model import stored_usage
+from training.learn import skills
 from training.learn.skills import CITIES, PLACES, build_planner, build_pool, count_calls, pointer
 
 learn_from_runs = partial(run_learn_from_runs, settings=LearnSettings(max_steps=2))
@@ -392,10 +393,9 @@ def invoke(*arguments: str | Path) -> Result:
 
 
 def test_the_command_learns_from_runs_and_counts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROVIDERS, "skill", "training.learn.test_command:skill")
+    monkeypatch.setitem(PROVIDERS, "skill", skills.PROVIDER)
     monkeypatch.setenv("COLUMNS", "200")
-    names = ("atlas", "speller", "pointer")
-    (tmp_path / "pool.toml").write_text("".join(f'[workers.{name}]\nmodel = "skill:{name}"\n' for name in names))
+    (tmp_path / "pool.toml").write_text(skills.POOL)
     hostile = run("\x1b]0;owned\x07 [red]walk towards the north[/red]", POINT, rating(1))
     path = export(tmp_path / "runs.jsonl", [*production(2), hostile, run(point_question(9), POINT)])
     options = ("--pool", tmp_path / "pool.toml", "--out", tmp_path / "out")
@@ -418,9 +418,8 @@ def test_the_command_learns_from_runs_and_counts_them(tmp_path: Path, monkeypatc
 
 
 def test_the_estimate_of_an_update_adds_no_runs_to_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PROVIDERS, "skill", "training.learn.test_command:skill")
-    names = ("atlas", "speller", "pointer")
-    (tmp_path / "pool.toml").write_text("".join(f'[workers.{name}]\nmodel = "skill:{name}"\n' for name in names))
+    monkeypatch.setitem(PROVIDERS, "skill", skills.PROVIDER)
+    (tmp_path / "pool.toml").write_text(skills.POOL)
     options = ("--pool", tmp_path / "pool.toml", "--out", tmp_path / "out")
     assert invoke("--from-runs", export(tmp_path / "a.jsonl", production(2)), *options).exit_code == 0
     stored = (tmp_path / "out" / "runs.jsonl").read_text()
