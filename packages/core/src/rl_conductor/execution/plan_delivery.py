@@ -20,9 +20,6 @@ from rl_conductor.trace.trace import PlanRecord
 if TYPE_CHECKING:
     from rl_conductor.execution.run import Run
 
-UNPLANNED = ("single", "router", "learned", "fallback", "continuation")
-"""Sources of plans that neither the planner nor the caller wrote."""
-
 
 async def deliver_plan(run: Run, start: RoundStart, execution: Execution) -> PlanStream:
     """Yields the plan of the round that `start` describes, and lets `execution` have the settings that go with it.
@@ -55,10 +52,9 @@ async def deliver_plan(run: Run, start: RoundStart, execution: Execution) -> Pla
 
 def apply_plan(run: Run, plan: PlanRecord, context: RoundContext) -> None:
     """Decides whether the worker gets the bare conversation, and whether the answer is streamed."""
-    is_unplanned = plan.source in UNPLANNED
     is_last_round = run.number + 1 >= run.limits.rounds
-    context.passthrough = is_unplanned and plan.workflow is not None and len(plan.workflow.steps) == 1
-    context.stream = run.stream and (is_unplanned or is_last_round)
+    context.passthrough = plan.is_unplanned and plan.workflow is not None and len(plan.workflow.steps) == 1
+    context.stream = run.stream and (plan.is_unplanned or is_last_round)
     if context.stream and run.context.all_guardrails:  # text that was sent can't be taken back
         context.stream = not checks_replies(run.context)
 

@@ -20,7 +20,7 @@ from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.execution.answer import list_failures, raise_if_unanswered, run_error, select_answer, to_completion
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import RequestGuard, answer_block, check_guardrail_access, checks_answer
-from rl_conductor.execution.plan_delivery import UNPLANNED, deliver_plan
+from rl_conductor.execution.plan_delivery import deliver_plan
 from rl_conductor.execution.restore import resumable_rounds
 from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.execution.round_start import RoundStart, decide_start
@@ -213,7 +213,7 @@ class Run:
 
     def may_continue(self, record: PlanRecord) -> bool:
         """Whether another round is allowed and useful: there is an answer, and the planner may read it."""
-        if self.number >= self.limits.rounds or record.workflow is None or record.source in UNPLANNED:
+        if self.number >= self.limits.rounds or record.workflow is None or record.is_unplanned:
             return False
         reply = self.rounds[-1].results[-1].reply
         if reply is None or reply.tool_calls:

@@ -222,6 +222,11 @@ class PlanRecord(Value):
         """`True` once planning has ended, with a workflow or by accepting the answer of the previous round."""
         return self.workflow is not None or bool(self.text) or self.source == "fallback"
 
+    @property
+    def is_unplanned(self) -> bool:
+        """Whether neither the planner nor the caller wrote the plan."""
+        return self.source not in ("planner", "given")
+
 
 class Round(Value):
     """One plan and the results of its steps."""
