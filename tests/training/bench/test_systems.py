@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from decimal import Decimal
@@ -203,6 +204,27 @@ async def test_a_budget_needs_the_price_of_each_model(bench: Make, monkeypatch: 
     with pytest.raises(ConfigError, match=r"usd=1000 can't be enforced: a model was called whose price is unknown"):
         await planner.run()
     assert planner.meter.paid.unpriced_calls == 1
+
+
+async def test_a_budget_goes_on_after_a_failed_call_of_a_model_whose_price_is_known(bench: Make, folder: Path) -> None:
+    failing = bench(ALONE + '[pools.toys.workers.third]\nmodel = "toy:failing"\n')
+    failing.budget = Decimal(1000)
+    (section,) = await failing.run()
+    assert [result.error for result in section.systems[2].results] == ["step 1: third: the server is overloaded"] * 12
+    assert failing.meter.paid.unpriced_calls == 12
+    assert not failing.meter.has_unknown_price
+
+
+async def test_a_budget_needs_the_price_of_the_judge_that_answers(
+    bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROVIDERS, "unpriced", "training.bench.toys:unpriced")
+    judged = {"id": "j", "question": "add 1 2", "answer": "3", "scoring": "judge"}
+    (folder / "test.jsonl").write_text(json.dumps(judged))
+    asked = bench(ALONE + '[tasks.toys.options]\njudge = "unpriced:judge"\n')
+    asked.budget = Decimal(1000)
+    with pytest.raises(ConfigError, match=r"usd=1000 can't be enforced: a model was called whose price is unknown"):
+        await asked.run()
 
 
 async def test_a_budget_stops_the_bench_before_the_next_sample_and_ignores_cached_calls(bench: Make) -> None:

@@ -54,6 +54,11 @@ def flip(request: Request) -> str:
     return right if right == "?" or seed is None or seed % 3 else str(int(right) + 1)
 
 
+def fail(_: Request) -> ModelError:
+    """An error that says nothing about what the call cost."""
+    return ModelError("the server is overloaded", model="toy:failing")
+
+
 def cut(request: Request) -> Completion:
     """The sum, cut off before its end."""
     return Completion(message=Message.assistant(add(request)), finish_reason="length", model="toy:cutter")
@@ -91,6 +96,7 @@ SAYS: dict[str, Callable[[Request], Scripted]] = {
     "speller": spell,
     "flipper": flip,
     "cutter": cut,
+    "failing": fail,
     "judge": judge,
     "lenient": lambda _: "yes",
     "planner": plan,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from rl_conductor.pool.model_entry import ModelEntry
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.trace.events import Event, Finished
-from rl_conductor.trace.trace import Trace
+from rl_conductor.trace.trace import Call, Trace
 from rl_conductor.types import Request, Sampling, Usage, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.plan_space import AccessMode
@@ -38,11 +38,14 @@ class UsageMeter:
     """Usage of all calls, cached ones included."""
     paid: Usage = field(default_factory=Usage)
     """Usage of the calls that were not cached; a partly cached worker call counts in full."""
+    has_unknown_price: bool = False
+    """Whether the price of a model that answered is unknown. What a failed call cost is unknown, too, at any price."""
 
     def on_event(self, event: Event) -> None:
         """Adds the calls of a run when it ends, also if it was cancelled."""
         if isinstance(event, Finished):
             self._add([call.usage for call in event.trace.calls])
+            self.has_unknown_price |= _lack_price(call.usage for call in _answered_calls(event.trace.calls))
 
     def meter_scoring(self, task: Task) -> Task:
         """Returns a copy of `task` that also adds up the calls of its scorer, such as those of a judge."""
@@ -54,12 +57,30 @@ class UsageMeter:
                     return await task.score(sample, text)
             finally:
                 self._add(usages)
+                self.has_unknown_price |= _lack_price(usage for usage in usages if usage.total_tokens)
 
         return replace(task, scorer=score)
 
     def _add(self, usages: Sequence[Usage]) -> None:
         self.usage += total(usages)
-        self.paid += total(usage for usage in usages if usage.cached_calls < usage.calls)
+        self.paid += total(filter(_is_paid, usages))
+
+
+def _is_paid(usage: Usage) -> bool:
+    return usage.cached_calls < usage.calls
+
+
+def _lack_price(usages: Iterable[Usage]) -> bool:
+    return any(usage.unpriced_calls > 0 and _is_paid(usage) for usage in usages)
+
+
+def _answered_calls(calls: Iterable[Call]) -> Iterator[Call]:
+    """Yields the calls that a model answered; of an agent or a conductor, the calls that it made."""
+    for call in calls:
+        if call.nested is not None and call.nested.calls:
+            yield from _answered_calls(call.nested.calls)
+        elif call.completion is not None:
+            yield call
 
 
 @dataclass(frozen=True, kw_only=True)

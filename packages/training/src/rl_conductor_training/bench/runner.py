@@ -98,7 +98,7 @@ class Bench:
         """
         if self.budget is None:
             return
-        if self.meter.paid.unpriced_calls:
+        if self.meter.has_unknown_price:
             raise ConfigError(
                 f"usd={self.budget} can't be enforced: a model was called whose price is unknown, such as that of a "
                 'planner or a judge; write its "price" beside its "model", or omit the budget'
