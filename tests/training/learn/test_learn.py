@@ -26,6 +26,7 @@ from rl_conductor import (
     Worker,
     WorkerPool,
 )
+from rl_conductor._internal.formatting import dollars
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import read_conductor_file
 from rl_conductor.scoring import Score
@@ -672,6 +673,18 @@ async def test_calls_that_left_no_result_before_an_interruption_count_in_the_pro
     billed = CALL * (count_calls(pool) + len(judge.requests))
     in_flight = 2 * 2 * LearnSettings().concurrency  # of two processes, with two calls of the judge for each answer
     assert billed <= record.usd <= billed + CALL * in_flight
+    answered = stored_usage(tmp_path / "replies.sqlite") + Experience(tmp_path / "experience.jsonl").scoring_usage()
+    assert record.unanswered_usd == record.usd - answered.cost > 0
+    unanswered = f"(of this, {dollars(record.unanswered_usd)}"
+    assert unanswered in report.describe_spending(record)
+    assert "the most that failed and interrupted calls can have taken)" in (tmp_path / "report.html").read_text()
+
+
+async def test_without_failed_calls_no_part_of_the_spending_is_an_upper_bound(tmp_path: Path) -> None:
+    pool = build_pool(PER_CALL)
+    record = await learn(build_task(), pool, planner=build_planner(), out=tmp_path, budget=Limits(tokens=10**6))
+    assert record.unanswered_usd == record.unanswered_tokens == 0
+    assert "of this" not in report.describe_spending(record)
 
 
 async def test_a_judge_without_a_price_is_refused_under_a_cap_in_dollars(tmp_path: Path) -> None:

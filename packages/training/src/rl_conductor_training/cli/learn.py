@@ -260,10 +260,12 @@ class _Progress:
             self.live.update(self.text)
 
     def _add(self, row: ExperienceRow) -> None:
+        from rl_conductor_training.learn.failures import count_failed  # noqa: PLC0415
         from rl_conductor_training.learn.search.candidates import describe  # noqa: PLC0415
 
         self.runs += 1
-        self.unpriced_calls += row.unpriced_calls + row.scoring.unpriced_calls
+        unknown_prices = max(row.unpriced_calls - count_failed(row.outcomes), 0)  # the others count as upper bounds
+        self.unpriced_calls += unknown_prices + row.scoring.unpriced_calls
         if row.workflow is not None and row.system == "workflow":
             self.scores.setdefault(describe(row.workflow), []).append(row.score)
 

@@ -135,9 +135,14 @@ class RunSpending:
     @property
     def amount(self) -> Amount:
         """The spending until now: what was saved, or the usage of all replies if it was not saved in time."""
-        stored = sum((Amount.of(end) - Amount.of(start) for start, end in self._periods()), NOTHING)
+        stored = self.of_replies
         saved = self._runs.spending.get(self._key, stored)
         return Amount(max(saved.usd, stored.usd), max(saved.tokens, stored.tokens), max(saved.calls, stored.calls))
+
+    @property
+    def of_replies(self) -> Amount:
+        """The usage of all replies until now, without calls that failed or were interrupted."""
+        return sum((Amount.of(end) - Amount.of(start) for start, end in self._periods()), NOTHING)
 
     @property
     def unpriced_calls(self) -> int:

@@ -26,6 +26,11 @@ def count_outcomes(calls: Iterable[Call]) -> dict[str, dict[str, int]]:
     return {worker: dict(outcomes) for worker, outcomes in counts.items()}
 
 
+def count_failed(outcomes: Mapping[str, Mapping[str, int]]) -> int:
+    """Returns the number of failed attempts of a run, from its counts of `count_outcomes`."""
+    return sum(count for errors in outcomes.values() for error, count in errors.items() if error != OK)
+
+
 def find_failures(runs: Iterable[Mapping[str, Mapping[str, int]]]) -> tuple[WorkerFailures, ...]:
     """Returns the workers, and `PLANNER`, with failed calls, those with the largest share of them first.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 from rl_conductor._internal.version import package_version
@@ -142,6 +143,7 @@ def _build_record(
         run.notes.append(f"the caps left room for a smaller search only{size}; {need}")
     run.notes.extend(run.runner.describe_undecided())
     spending = run.budget.total.spent
+    unanswered = spending - run.spending.of_replies
     return LearnRecord(
         task=run.data.task.name,
         seed=run.settings.seed,
@@ -168,5 +170,7 @@ def _build_record(
         tokens=spending.tokens,
         usd=spending.usd,
         unpriced_calls=run.spending.unpriced_calls,
+        unanswered_tokens=max(unanswered.tokens, 0),
+        unanswered_usd=max(unanswered.usd, Decimal(0)),
         seconds=run.budget.elapsed,
     )

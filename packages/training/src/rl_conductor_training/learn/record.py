@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 
 from rl_conductor._internal.formatting import cost
 from rl_conductor.types import Dollars, Usage, Value
@@ -156,6 +157,10 @@ class LearnRecord(Value):
     """US dollars of these calls."""
     unpriced_calls: int = 0
     """Calls whose price is unknown: when this is not 0, `usd` is a lower bound."""
+    unanswered_tokens: int = 0
+    """The part of `tokens` for calls that failed or were interrupted: the most that they can have used."""
+    unanswered_usd: Dollars = Decimal(0)
+    """The part of `usd` for these calls."""
     seconds: float
     """Wall time of the process that finished the run."""
 

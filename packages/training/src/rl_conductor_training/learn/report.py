@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds
+from rl_conductor._internal.formatting import cost, cost_in_words, counted, dollars, seconds
 from rl_conductor._internal.io import write_text
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
@@ -147,9 +147,17 @@ def run_table(record: LearnRecord) -> Table:
 
 
 def describe_spending(record: LearnRecord) -> str:
-    """Lists what the run spent; dollars are a lower bound where a price is unknown."""
+    """Lists what the run spent; dollars are a lower bound where a price is unknown.
+
+    Of calls that failed or were interrupted, only an upper bound is known, which is named.
+    """
     usage = Usage(cost=record.usd, unpriced_calls=record.unpriced_calls)
-    return f"{cost_in_words(usage)}, {record.tokens:,} tokens, {counted(record.calls, 'call')}"
+    spending = f"{cost_in_words(usage)}, {record.tokens:,} tokens, {counted(record.calls, 'call')}"
+    bounds = [dollars(record.unanswered_usd)] if record.unanswered_usd else []
+    bounds += [f"{record.unanswered_tokens:,} tokens"] if record.unanswered_tokens else []
+    if not bounds:
+        return spending
+    return f"{spending} (of this, {' and '.join(bounds)} are the most that failed and interrupted calls can have taken)"
 
 
 def describe_caps(limits: Limits) -> str:
