@@ -20,7 +20,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import AnyWorker, WorkerPool
-from rl_conductor.pool.pool_file import PlannerEntry, read_pool_file
+from rl_conductor.pool.pool_file import PlannerEntry, PoolFile, read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.prompting.prompt_version import prompt_version
 from rl_conductor.workflow.example import PlanExample
@@ -83,27 +83,15 @@ def load_folder(
         ConfigError: a file is missing or invalid, or the conductor was learned for a pool that was built in Python.
     """
     content = read_conductor_file(Path(folder))
-    if content.pool is None and pool is None:
-        raise ConfigError(
-            f"{str(folder)!r} was learned for a pool that was built in Python: load it with "
-            "Conductor.load(folder, pool=pool)"
-        )
     source = f"the learned conductor {str(folder)!r} ({content.method})"
-    own_planner = planner
-    if pool is not None:
-        pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-        planner = planner or Planner.from_pool(pool)
-        discovered = DiscoveredPool(planner=planner, pool=pool, reasons=(f"using {source}",))
+    if pool is None:
+        discovered = from_file(_read_own_pool(content, folder), f"using {source}", planner=planner)
     else:
-        assert content.pool is not None
-        if not content.pool.is_file():
-            raise ConfigError(
-                f"{str(folder)!r} was learned for the pool file {str(content.pool)!r}, which is not there: if one of "
-                f"them was moved, change pool = ... in {CONDUCTOR_FILE}; the path is relative to the folder"
-            )
-        discovered = from_file(read_pool_file(content.pool), f"using {source}", planner=planner)
-    trained = None if own_planner else _trained_planner(content, discovered.planner)
-    if content.weights is not None and trained is not None:
+        pool = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
+        general = planner or Planner.from_pool(pool)
+        discovered = DiscoveredPool(planner=general, pool=pool, reasons=(f"using {source}",))
+    if content.weights is not None and planner is None:
+        trained = _trained_planner(content.weights, content.domain, discovered.planner)
         limits = discovered.limits.model_copy(update={"steps": content.weights.steps})
         discovered = replace(discovered, planner=trained, limits=limits, access=content.weights.access)
     planner, selector = _apply_conductor_file(content, discovered.planner, discovered.pool, source)
@@ -174,18 +162,33 @@ def read_conductor_file(folder: Path) -> ConductorFile:
     return content.model_copy(update=changes)
 
 
-def _trained_planner(content: ConductorFile, general: Planner) -> Planner | None:
-    """Returns the trained planner, which leaves requests outside of its domain to `general`; `None` without one.
+def _read_own_pool(content: ConductorFile, folder: str | Path) -> PoolFile:
+    """Reads the pool file that the conductor was learned for.
+
+    Raises:
+        ConfigError: it was learned for a pool that was built in Python, or the file is missing or invalid.
+    """
+    if content.pool is None:
+        raise ConfigError(
+            f"{str(folder)!r} was learned for a pool that was built in Python: load it with "
+            "Conductor.load(folder, pool=pool)"
+        )
+    if not content.pool.is_file():
+        raise ConfigError(
+            f"{str(folder)!r} was learned for the pool file {str(content.pool)!r}, which is not there: if one of "
+            f"them was moved, change pool = ... in {CONDUCTOR_FILE}; the path is relative to the folder"
+        )
+    return read_pool_file(content.pool)
+
+
+def _trained_planner(weights: PlannerEntry, domain: Path | None, general: Planner) -> Planner:
+    """Returns the trained planner, which leaves requests outside of its domain to `general`.
 
     Raises:
         ConfigError: the model does not exist, or the domain's file can't be read.
     """
-    if content.weights is None:
-        return None
-    planner = Planner.from_entry(content.weights)
-    if content.domain is None:
-        return planner
-    return replace(planner, domain=read_value(content.domain, Domain), general=general)
+    planner = Planner.from_entry(weights)
+    return planner if domain is None else replace(planner, domain=read_value(domain, Domain), general=general)
 
 
 def _apply_conductor_file(
