@@ -32,7 +32,7 @@ from rl_conductor_training.tasks.groups import (
     shared_questions,
 )
 from rl_conductor_training.tasks.scorers.judge import judge_entry
-from rl_conductor_training.workers.reply_cache import cache_version
+from rl_conductor_training.workers.reply_cache import cache_version, object_version
 
 Part = Literal["train", "validation", "heldout"]
 SHARES: dict[Part, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
@@ -174,11 +174,13 @@ def load_questions(name: str | Path, *, judge: str | None = None) -> Task:
 
 
 def add_judge_version(task: Task, judge: Model | str | None) -> Task:
-    """Adds what the judge's name does not show, such as its address, to the questions that it scores.
+    """Adds what the judge's name does not show, such as its address or code, to the questions that it scores.
 
     Results are stored by question, so another judge of the same name scores again.
     """
-    version = cache_version(judge_entry(judge)) if isinstance(judge, str) else ""
+    if judge is None:
+        return task
+    version = cache_version(judge_entry(judge)) if isinstance(judge, str) else object_version(judge)
     if not version:
         return task
     added = {"judge version": fingerprint(version)}

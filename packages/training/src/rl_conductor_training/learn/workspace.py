@@ -29,7 +29,7 @@ from rl_conductor_training.routing.domain import has_chains, task_domain
 from rl_conductor_training.tasks.groups import hash_question
 from rl_conductor_training.workers.cached_model import CachedModel
 from rl_conductor_training.workers.compact import CompactModel
-from rl_conductor_training.workers.reply_cache import cache_version, code_version
+from rl_conductor_training.workers.reply_cache import cache_version, object_version
 
 REPLIES_FILE = "replies.sqlite"
 
@@ -90,7 +90,7 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
     """Opens the folder of a learning run, with a pool that caches its replies there."""
     pool_file: Path | None = None
     versions: dict[str, str] = {}
-    planner_version = ""
+    planner_version = "" if planner is None else object_version(planner.model)
     access: AccessMode = "binary"
     if isinstance(pool, str | Path):
         pool_file = Path(pool)
@@ -101,7 +101,7 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
             planner_version = cache_version(content.planner)
         pool, planner, access = discovered.pool, discovered.planner, discovered.access
     workers = pool if isinstance(pool, WorkerPool) else WorkerPool(pool)
-    versions = versions or _function_versions(workers)
+    versions = versions or {name: object_version(worker.model) for name, worker in workers.items()}
     planner = planner or Planner.from_pool(workers)
     for name, worker in workers.items():
         if worker.model is planner.model:
@@ -112,12 +112,6 @@ def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspa
     planner = replace(planner, model=CachedModel(planner.model, path, version=version, on_reply=add_call_seconds))
     conductor = Conductor(planner, cached, access=access, keep_prompts=False)
     return Workspace(folder, pool_file, conductor, fingerprint_workers(cached, versions), planner_version)
-
-
-def _function_versions(pool: WorkerPool) -> dict[str, str]:
-    """Returns the versions of the workers that are Python functions, whose names don't identify their code."""
-    models = {name: worker.model for name, worker in pool.items()}
-    return {name: code_version(model.function) for name, model in models.items() if isinstance(model, FunctionModel)}
 
 
 def _cache_worker(worker: Worker, path: Path, version: str) -> Worker:

@@ -12,6 +12,9 @@ from typing import Any
 from rl_conductor._internal.imports import import_object
 from rl_conductor.agents import DelegatingModel
 from rl_conductor.models import Model
+from rl_conductor.models.base import WrapperModel
+from rl_conductor.models.http.model import HTTPModel
+from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.model_entry import ModelEntry, is_import_path
 from rl_conductor.pool.worker import Worker
 from rl_conductor_training.tasks.own import hash_source
@@ -20,6 +23,8 @@ from rl_conductor_training.workers.cached_model import CachedModel
 SPEED_OPTIONS = ("threads", "parallel", "engine")
 """Options that affect speed only, and are left out of cache versions."""
 BASE_OPTIONS = "base_options"
+PACKAGES = ("rl_conductor", "langchain_conductor", "llama_index.llms.conductor")
+"""How the names of our own modules begin; their code is not the user's."""
 
 
 @dataclass
@@ -64,6 +69,22 @@ def cache_version(entry: ModelEntry) -> str:
     if is_import_path(entry.model):
         stamps[entry.model] = code_version(import_object(entry.model))
     return json.dumps([options, stamps], sort_keys=True) if options or stamps else ""
+
+
+def object_version(model: Model) -> str:
+    """Serialises all that affects the replies of a model built in Python besides its name, as far as it is known.
+
+    That is the address of a server and the fields added to its requests, and the code of functions and users' classes.
+    """
+    if isinstance(model, WrapperModel):
+        return object_version(model.model)
+    if isinstance(model, DelegatingModel):
+        return object_version(model.base)
+    if isinstance(model, HTTPModel):
+        return json.dumps(model.reply_options, sort_keys=True) if model.reply_options else ""
+    if isinstance(model, FunctionModel):
+        return code_version(model.function)
+    return "" if type(model).__module__.startswith(PACKAGES) else code_version(type(model))
 
 
 def reply_options(entry: ModelEntry) -> dict[str, Any]:

@@ -63,6 +63,12 @@ class HTTPModel(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r})"
 
+    @property
+    def reply_options(self) -> dict[str, object]:
+        """The options besides the name that affect replies, without secrets, for caches: an address of its own."""
+        address = redact_url(self._credentials.base_url)
+        return {} if address == self.endpoint.base_url else {"base_url": address}
+
     def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
         return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key)
 

@@ -96,6 +96,11 @@ class OpenAIModel(HTTPModel):
         self.capabilities = _overridden(capabilities or self._default_capabilities(), reasoning_start, context)
 
     @property
+    def reply_options(self) -> dict[str, object]:
+        """The options besides the name that affect replies, without secrets: an address of its own, added fields."""
+        return super().reply_options | ({"extra_body": self._extra_body} if self._extra_body else {})
+
+    @property
     def _refuses_array_bounds(self) -> bool:
         """`True` if strict schemas can't use array bounds, as for Azure and fine-tuned models."""
         host = urlsplit(self._credentials.base_url).hostname or ""
