@@ -106,9 +106,7 @@ class ConductorConfig:
                 retries=self.retries,
                 keep_prompts=self.keep_prompts,
                 guardrails=self.guardrails,
-                deadline_name="timeout"
-                if request.timeout is not None and request.timeout == limits.seconds
-                else "limits.seconds",
+                deadline_name="timeout" if request.timeout and request.timeout == limits.seconds else "limits.seconds",
                 delimiter_key=delimiter_key(request),
             ),
             planner=self.planner,
