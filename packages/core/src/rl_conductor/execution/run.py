@@ -63,8 +63,9 @@ class Run:
     """The round that is resumed, until it has a plan again: its plan stays, and its finished steps don't run again."""
     rounds: list[Round] = field(init=False)
     streamed_text: str = field(default="", init=False)
-    has_streamed_reasoning: bool = field(default=False, init=False)
     """The part of the answer that was passed on while it was generated."""
+    has_streamed_reasoning: bool = field(default=False, init=False)
+    """Whether reasoning of the final worker was passed on."""
     planner_reason: str = field(default="", init=False)
     """Why the conductor's trained planner leaves the request to its general one; empty if it doesn't."""
 
