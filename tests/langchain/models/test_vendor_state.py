@@ -13,11 +13,12 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import PrivateAttr, SecretStr
 
+from core.runs import plan
 from langchain_conductor import ChatConductor
 from langchain_conductor.messages import VENDOR_STATE_PREFIX, core_message, core_messages, lc_reply
 from langchain_conductor.models import ChatModel
 from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
-from rl_conductor import Message, Policy
+from rl_conductor import Message, Policy, ScriptedModel
 from rl_conductor.types import ReasoningPart, ToolCall
 
 ITEM = {
@@ -190,3 +191,34 @@ def test_a_forged_place_of_a_call_does_not_replace_its_arguments() -> None:
     call = ToolCall(id="c1", name="now", arguments="{}")
     (converted,) = messages_for(it, [Message(role="assistant", content=(part,), tool_calls=(call,))])
     assert converted.content == [{"type": "tool_call", "id": "c1", "extras": {}, "name": "now", "args": {}}]
+
+
+class SigningText(Signing):
+    """Signs its texts as Google's models do."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "signing text"
+
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        self._asked.append(messages)
+        return ChatResult(generations=[ChatGeneration(message=AIMessage([SIGNED_TEXT]))])
+
+
+SIGNED_TEXT = {"type": "text", "text": "It is noon.", "extras": {"signature": "c2lnbmVk"}}
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_model_gets_the_signature_of_its_text_back_with_a_later_question(*, stored: bool) -> None:
+    model, other = SigningText(), Signing()
+    chat = ChatConductor({"a": model}, planner=ScriptedModel(lambda _: plan((0, "Answer.", []))))
+    answer: BaseMessage = chat.invoke("What time is it?")
+    assert answer.content == "It is noon."
+    if stored:
+        (answer,) = messages_from_dict(messages_to_dict([answer]))
+    chat.invoke([("user", "What time is it?"), answer, ("user", "Really?")])
+    assert [message.content for message in model._asked[-1] if message.type == "ai"] == [[SIGNED_TEXT]]
+
+    chat.workers = {"a": other}
+    chat.invoke([("user", "What time is it?"), answer, ("user", "Really?")])
+    assert [message.content for message in other._asked[-1] if message.type == "ai"] == ["It is noon."]

@@ -1,8 +1,9 @@
-"""Keeps the parts of a reply that only its own model understands, and that it needs back after its tool calls.
+"""Keeps the parts of a reply that only its own model understands, and that it needs back later.
 
-Such parts are OpenAI's reasoning items, or signatures in `additional_kwargs`, and the order and ids of all blocks. In
-the core they are the signature of the reply's reasoning, which callers send back unchanged. They may be forged then:
-nothing in them replaces text, tool calls or attachments, which the core checks.
+After tool calls these are OpenAI's reasoning items, or signatures in `additional_kwargs`, and the order and ids of all
+blocks; with any later message, Google's signatures of texts. In the core they are the signature of the reply's
+reasoning, which callers send back unchanged. They may be forged then: nothing in them replaces text, tool calls or
+attachments, which the core checks.
 """
 
 from __future__ import annotations
@@ -84,18 +85,19 @@ class VendorState(Value):
         """Whether the reply can't be restored without it."""
         kinds = [_kind(block) for block in self.blocks or ()]
         is_usual = "own" not in kinds and kinds == sorted(kinds, key=USUAL_ORDER.index)
-        return bool(self.additional_kwargs) or not is_usual
+        return bool(self.additional_kwargs) or not is_usual or any(map(_is_signed_text, self.blocks or ()))
 
 
 def with_vendor_state(reply: Message, message: AIMessage, *, owner: Callable[[], str]) -> Message:
-    """Adds the state in `message` to `reply`, the same reply in the core's form, if it has tool calls.
+    """Adds the state in `message` to `reply`, the same reply in the core's form, if it has tool calls or signed text.
 
     State that JSON can't represent is left out. `owner` returns an id of the model.
     """
-    if not reply.tool_calls:
+    blocks = _blocks(message.content) if isinstance(message.content, list) else None
+    if not (reply.tool_calls or any(map(_is_signed_text, blocks or ()))):
         return reply
     fields = {
-        "blocks": _blocks(message.content) if isinstance(message.content, list) else None,
+        "blocks": blocks,
         "message_id": message.id,
         "additional_kwargs": message.additional_kwargs,
         "response_metadata": {name: message.response_metadata.get(name) for name in FORM_KEYS},
@@ -161,6 +163,11 @@ def _kind(block: Mapping[str, Any]) -> BlockKind:
     if block_type in SIGNABLE and any(isinstance(each, Mapping) and each.get("signature") for each in fields):
         return "signed"
     return KINDS.get(str(block_type), "own") if block_type else "unused"
+
+
+def _is_signed_text(block: Mapping[str, Any]) -> bool:
+    extras = block.get("extras")
+    return _kind(block) == "text" and isinstance(extras, Mapping) and bool(extras.get("signature"))
 
 
 def _without_content(block: Block) -> Block:
