@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -43,6 +44,13 @@ def test_help_names_every_command(cli: Cli) -> None:
 @pytest.mark.parametrize("name", ["ask", "plan", "run", "pool"])
 def test_help_shows_examples(cli: Cli, name: str) -> None:
     assert f"\n   rl-conductor {name} " in cli(name, "-h").stdout
+
+
+@pytest.mark.parametrize("name", ["chat", "mcp", "a2a"])
+def test_help_breaks_lines_only_where_the_terminal_ends(cli: Cli, name: str) -> None:
+    lines = cli(name, "-h").stdout.partition("Usage: ")[2].partition("Examples:")[0].splitlines()
+    for line, following in pairwise(lines):
+        assert not line.strip() or not following.strip() or len(f"{line.rstrip()} {following.split()[0]}") >= len(line)
 
 
 def test_a_command_that_does_not_exist_is_a_mistake(cli: Cli) -> None:

@@ -6,6 +6,7 @@ group `rl_conductor.commands`.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 from collections.abc import Mapping
@@ -97,7 +98,16 @@ def load_command(name: str) -> Any:
         wrapper.command(name, cls=HintingCommand)(target)
         command = typer.main.get_command(wrapper)
     command.name = name
+    _join_lines(command)
     return command
+
+
+def _join_lines(command: Any) -> None:
+    """Joins the lines of each paragraph of a command's help, which typer would break where the docstring does."""
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    command.help = "\n\n".join(text if text.startswith("\b") else text.replace("\n", " ") for text in paragraphs)
+    for subcommand in getattr(command, "commands", {}).values():
+        _join_lines(subcommand)
 
 
 def _missing_command(name: str, package: str) -> Any:
