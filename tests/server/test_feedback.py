@@ -86,14 +86,14 @@ async def test_only_the_runs_own_key_or_the_administrator_rates_it(serve: Serve)
 
 
 INVALID: list[tuple[dict[str, Any], str]] = [
-    ({}, 'needs either "score", from 0 to 1, or "thumb"'),
+    ({}, 'the body needs either "score", from 0 to 1, or "thumb"'),
     ({"score": 1, "thumb": "up"}, "needs either"),
     ({"score": 1.5}, "score must be less than or equal to 1"),
     ({"score": -1}, "score must be greater than or equal to 0"),
     ({"score": "good"}, "score must be a"),
     ({"thumb": "sideways"}, "thumb must be 'up' or 'down'"),
     ({"score": 1, "key": "a b"}, "key"),
-    ({"score": 1, "comment": "x" * 2_001}, "comment"),
+    ({"score": 1, "comment": "x" * 2_001}, "comment may have at most 2000 characters"),
     ({"score": 1, "author": "blue"}, "author is an unknown parameter"),
 ]
 

@@ -27,7 +27,7 @@ JSON_TYPES = (
 SENTENCES = {
     UNKNOWN: "is an unknown parameter; leave it out",
     "missing": "is missing",
-    "too_long": "may have at most {max_length} entries",
+    "too_long": "may have at most {max_length} {unit}",
     "too_short": "needs {min_length} or more entries",
     "union_tag_invalid": "has the unsupported {discriminator} {tag!r}; write one of {expected_tags}",
     "union_tag_not_found": "has no {discriminator}; add it",
@@ -72,7 +72,7 @@ def invalid_parameter(detail: Mapping[str, Any]) -> ApiError:
 
 def _sentence(param: str | None, message: str) -> str:
     if param is None:
-        return f"the body {message}" if message.startswith("must ") else message
+        return f"the body {message}" if message.startswith(("must ", "needs ")) else message
     return f"{param}: {message}" if message.startswith("write ") else f"{param} {message}"
 
 
@@ -84,6 +84,7 @@ def _message(kind: str, text: str, context: dict[str, Any]) -> tuple[str, str]:
         words = context | {
             "expected_tags": expected,
             "discriminator": discriminator if discriminator.isidentifier() else "type",
+            "unit": "characters" if context.get("field_type") == "Value" else "entries",  # of `Text`, as pydantic says
         }
         return SENTENCES[kind].format(**words), CODES.get(kind, "invalid_value")
     if kind == "value_error":
