@@ -36,6 +36,7 @@ def test_keys_are_created_rotated_revoked_and_listed_without_their_secrets(cli: 
         (["create", "local"], "reserved"),
         (["create", "red"], "a name of the settings"),
         (["create", "twice"], "existed and was revoked"),
+        (["create", "rich", "--usd", "nan"], "'nan' is not an amount of US dollars, such as 0.05"),
         (["create", "rich", "--usd", "1e300"], "--usd: write a number less than or equal to 1000000000"),
         (["create", "fast", "--requests-per-minute", "9" * 30], "--requests-per-minute: write a number"),
         (["create", "eve", "--admin", "--usd", "5"], "--admin: can't be combined with usd: an administrator's key"),

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from rl_conductor._internal.validation import first_field_error
+from rl_conductor.cli import options
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.auth.created_keys import KeyTerms, check_key_name, create_key, revoke_key, rotate_key
@@ -32,7 +33,9 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the key.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
-UsdOption = Annotated[float | None, typer.Option("--usd", min=0, metavar="N", help="US dollars a period.")]
+UsdOption = Annotated[
+    Decimal | None, typer.Option("--usd", parser=options.usd, metavar="USD", help="US dollars a period.")
+]
 TokensOption = Annotated[int | None, typer.Option("--tokens", min=0, metavar="N", help="Tokens a period.")]
 PeriodOption = Annotated[Literal["day", "month", "ever"], typer.Option("--per", help="Period of --usd and --tokens.")]
 RequestsOption = Annotated[
@@ -81,7 +84,7 @@ def create(
     """
     _check_name(name, config)
     terms = _terms(
-        usd=None if usd is None else Decimal(str(usd)),
+        usd=usd,
         tokens=tokens,
         per=per,
         requests_per_minute=requests_per_minute,
