@@ -6,7 +6,7 @@ result against the space, and the executor checks again before it replaces a fai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydantic import Field
 
@@ -90,9 +90,9 @@ class Policy(Value):
         """Describes the rule that forbids this worker; `None` when it is allowed."""
         if self.single is not None and card.name != self.single:
             return f"policy.single is {self.single!r}"
-        if any(_matches(selector, card) for selector in self.deny):
+        if matches_any(self.deny, card):
             return "policy.deny names it"
-        if not any(_matches(selector, card) for selector in self.allow):
+        if not matches_any(self.allow, card):
             return "policy.allow does not name it"
         return self.data_denial_reason(card)
 
@@ -138,7 +138,7 @@ class Policy(Value):
             card.name
             for policy in outer
             for card in cards
-            if any(_matches(selector, card) for selector in policy.deny) or policy.data_denial_reason(card)
+            if matches_any(policy.deny, card) or policy.data_denial_reason(card)
         }
         for reason in filter(None, (policy.data_denial_reason(planner) for policy in outer)):
             raise PolicyError(
@@ -213,6 +213,11 @@ def _selectors(cards: Sequence[Card]) -> list[Selector]:
     tags = sorted({f"tag:{tag}" for card in cards for tag in card.tags})
     regions = sorted({f"region:{card.region}" for card in cards if card.region is not None})
     return [*dict.fromkeys(card.name for card in cards), *tags, *regions]
+
+
+def matches_any(selectors: Iterable[Selector], card: Card) -> bool:
+    """Returns whether one of the selectors matches a worker."""
+    return any(_matches(selector, card) for selector in selectors)
 
 
 def _matches(selector: Selector, card: Card) -> bool:

@@ -8,7 +8,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.errors import PolicyError
 from rl_conductor.types import Card, Effort
 from rl_conductor.workflow.limits import Limits
-from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.policy import Policy, matches_any
 from rl_conductor_server.errors import invalid_request
 
 MAX_RULES = 256
@@ -23,6 +23,7 @@ EFFORTS: dict[Effort, Limits] = {
 
 
 def effort_limits(effort: Effort | None) -> Limits:
+    """Returns the limits of a reasoning effort; without one, there are none."""
     return Limits() if effort is None else EFFORTS[effort]
 
 
@@ -59,12 +60,15 @@ def merge_policies(
     """
     if requested is None:
         return model_policy
-    allowed = frozenset(card.name for card in cards if _allows(model_policy, card) and _allows(requested, card))
+    policies = (model_policy, requested)
+    allowed = frozenset(card.name for card in cards if all(matches_any(policy.allow, card) for policy in policies))
+    denied = frozenset(name for name in requested.deny if any(matches_any((name,), card) for card in cards))
     selectable = cards if planner is None else (*cards, planner)
     return Policy(
         allow=allowed,
-        # Not as a part of `allow`: it also holds inside of workers that are conductors themselves.
-        deny=model_policy.deny | {selector for selector in requested.deny if _is_possible(selector, cards)},
+        # Not as a part of `allow`: it also holds inside of workers that are conductors themselves. In an experiment, a
+        # selector may match workers of the other arm only.
+        deny=model_policy.deny | denied,
         data_class=_merge_rule("data_class", model_policy.data_class, requested.data_class),
         data_rules=requested.data_rules | model_policy.data_rules,
         forbid=(*model_policy.forbid, *(flow for flow in requested.forbid if flow.is_possible(selectable))),
@@ -72,17 +76,6 @@ def merge_policies(
         final=_merge_rule("final", model_policy.final, requested.final),
         single=_merge_rule("single", model_policy.single, requested.single),
     )
-
-
-def _allows(policy: Policy, card: Card) -> bool:
-    """Returns whether `allow` of a policy names a worker."""
-    return Policy(allow=policy.allow).denial_reason(card) is None
-
-
-def _is_possible(selector: str, cards: Sequence[Card]) -> bool:
-    """Returns whether a selector matches a worker; in an experiment, it may match one of the other arm only."""
-    policy = Policy(deny=frozenset({selector}))
-    return any(policy.denial_reason(card) is not None for card in cards)
 
 
 def _merge_rule(rule: str, model_value: str | None, requested: str | None) -> str | None:
