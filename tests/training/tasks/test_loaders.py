@@ -60,6 +60,8 @@ def test_a_parquet_file_loads_like_json_lines(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "m.parquet")
     lines = load_task("math-500", path=write_rows(tmp_path / "m.jsonl", *rows))
     assert load_task("math-500", path=tmp_path / "m.parquet").samples == lines.samples
+    (tmp_path / "m.parquet").rename(tmp_path / "m.PARQUET")
+    assert load_task("math-500", path=tmp_path / "m.PARQUET").samples == lines.samples
 
 
 def test_an_invalid_parquet_file_is_reported(tmp_path: Path) -> None:

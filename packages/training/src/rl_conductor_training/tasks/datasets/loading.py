@@ -94,13 +94,14 @@ def _describe_wrong_rows(wrong: dict[int, Exception], source: str) -> str:
 
 
 def _read_file(path: Path) -> Iterator[NumberedRow]:
-    if path.suffix.lower() in SPREADSHEET_SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix in SPREADSHEET_SUFFIXES:
         raise ConfigError(f"{str(path)!r} is a spreadsheet, which can't be read: {SAVE_AS_CSV}")
     with reading_errors(path):
-        if path.suffix == ".parquet":
+        if suffix == ".parquet":
             yield from enumerate(_read_parquet(path), start=1)
             return
-        is_table = path.suffix.lower() in TABLE_SUFFIXES
+        is_table = suffix in TABLE_SUFFIXES
         with path.open(encoding="utf-8-sig", newline="") as file:
             try:
                 yield from _read_table(file, path) if is_table else _read_json_lines(file, path)
