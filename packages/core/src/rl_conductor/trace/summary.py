@@ -15,7 +15,7 @@ from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.events import Event, PlanRejected, StepFinished, StepStarted, WorkflowPlanned
 from rl_conductor.trace.routing_decision import RoutingDecision
 from rl_conductor.trace.trace import Answer, NestedRun, PlanOrigin, PlanRecord, Round, StepResult, Trace
-from rl_conductor.types import Text, Usage, Value, total
+from rl_conductor.types import Text, Usage, Value
 from rl_conductor.workflow.workflow import Step
 
 
@@ -61,7 +61,7 @@ class StepSummary(PlannedStep):
             error=result.error,
             model=next((call.completion.model for call in reversed(result.calls) if call.completion), None),
             seconds=_round(result.seconds),
-            usage=total(call.usage for call in result.calls),
+            usage=result.usage,
             nested=tuple(NestedSummary.of(run) for call in result.calls if call.nested for run in call.nested.runs),
             tools=Counter(use.name for call in result.calls if call.nested for use in call.nested.tools),
             checks=result.checks,
@@ -113,7 +113,7 @@ class PlanSummary(Value):
             repairs=plan.repairs,
             errors=plan.errors,
             planning_reason=plan.planning_reason,
-            usage=total(call.usage for call in plan.calls),
+            usage=plan.usage,
             checks=plan.checks,
         )
 

@@ -227,6 +227,11 @@ class PlanRecord(Value):
         """Whether neither the planner nor the caller wrote the plan."""
         return self.source not in ("planner", "given")
 
+    @property
+    def usage(self) -> Usage:
+        """The usage of its calls, those for rejected plans included."""
+        return total(call.usage for call in self.calls)
+
 
 class Round(Value):
     """One plan and the results of its steps."""

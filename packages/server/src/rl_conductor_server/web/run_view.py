@@ -103,11 +103,6 @@ class RoundView:
     layouts: dict[str, GraphLayout]
     """Layouts by CSS class, `wide` or `tall`; empty when there is no workflow."""
 
-    @property
-    def planning_usage(self) -> Usage:
-        """The usage of the planner's calls."""
-        return total(call.usage for call in self.plan.calls)
-
 
 @dataclass(frozen=True)
 class RunView:

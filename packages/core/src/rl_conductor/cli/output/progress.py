@@ -32,7 +32,6 @@ from rl_conductor.trace.events import (
     WorkflowPlanned,
 )
 from rl_conductor.trace.trace import PlanRecord, StepResult, Trace
-from rl_conductor.types import total
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAMES_A_SECOND = 10
@@ -262,11 +261,10 @@ def _plan_lines(plan: PlanRecord) -> Iterator[str]:
 
 
 def _result_line(result: StepResult) -> str:
-    used = total(call.usage for call in result.calls)
     status = {"ok": "done", "failed": "failed", "skipped": "skipped"}[result.status]
     line = f"step {result.index + 1}: {result.step.worker} {status}"
     if result.calls:
-        line += f" in {seconds(result.seconds)}, {tokens(used)}, {cost(used)}"
+        line += f" in {seconds(result.seconds)}, {tokens(result.usage)}, {cost(result.usage)}"
     is_unreachable = all(UNREACHABLE.fullmatch(call.error or "") for call in result.calls)
     if result.error and result.status == "failed" and not (result.calls and is_unreachable):  # the summary names it
         return f"{line}: {one_line(result.error)}"

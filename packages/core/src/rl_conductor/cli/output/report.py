@@ -17,7 +17,7 @@ from rl_conductor.cli.output.diagram import StepRow, table
 from rl_conductor.trace.checks import GuardrailCheck
 from rl_conductor.trace.outcomes import CANCELLED, FAILURES
 from rl_conductor.trace.trace import Nested, NestedRun, PlanRecord, Round, StepResult, Trace
-from rl_conductor.types import FilePart, FinishReason, ImagePart, Message, Request, Usage, total
+from rl_conductor.types import FilePart, FinishReason, ImagePart, Message, Request, Usage
 from rl_conductor.workflow.workflow import Step, Workflow
 
 MARKS = {"ok": ("✓", "green"), "failed": ("✗", "bold red"), "skipped": ("–", "dim")}
@@ -84,8 +84,7 @@ def _nested(where: str, nested: Nested) -> Iterator[RenderableType]:
 
 def plan_heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
     """Renders the heading of a round: the planner, and the time, tokens and cost of planning."""
-    used = total(call.usage for call in plan.calls)
-    parts = [seconds(sum(call.seconds for call in plan.calls)), tokens(used), cost(used)]
+    parts = [seconds(sum(call.seconds for call in plan.calls)), tokens(plan.usage), cost(plan.usage)]
     origin = _origin(planner, plan)
     line = Text(f"round {number}: " if number else "", style="dim").append(one_line(origin))
     line.append(f" · {' · '.join(parts)}" if plan.calls else "")
@@ -107,7 +106,6 @@ def _origin(planner: str, plan: PlanRecord) -> str:
 def step_row(result: StepResult) -> StepRow:
     """Builds the table row of a finished step."""
     mark, style = MARKS[result.status]
-    used = total(call.usage for call in result.calls)
     ran = bool(result.calls)
     return StepRow(
         mark=mark,
@@ -115,8 +113,8 @@ def step_row(result: StepResult) -> StepRow:
         worker=result.step.worker,
         subtask=result.step.subtask,
         seconds=seconds(result.seconds or sum(call.seconds for call in result.calls)) if ran else "",
-        tokens=f"{used.total_tokens:,} tok" if ran else "",
-        cost=cost(used) if ran else "",
+        tokens=f"{result.usage.total_tokens:,} tok" if ran else "",
+        cost=cost(result.usage) if ran else "",
     )
 
 
