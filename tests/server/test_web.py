@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from markupsafe import escape
 from sqlalchemy.exc import OperationalError
 
-from core.runs import SOON, Gated, busy, plan
+from core.runs import SOON, Gated, busy, forever, plan
 from rl_conductor import Conductor, Message, Worker
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.trace.trace import Trace
@@ -150,6 +150,20 @@ async def test_rejected_plans_are_shown_with_the_reason(serve: Serve) -> None:
     at = await serve(planner=ScriptedModel([plan((9, "Ask nobody.", [])), ONE_STEP]))
     text = await page(at, f"/runs/{await ask(at)}")
     assert "Rejected plan: the plan may not run: step 1: there is no worker 9; there are 0 to 1" in text
+
+
+async def test_an_interrupted_planning_is_shown_as_such(serve: Serve) -> None:
+    planner = Gated(ONE_STEP, forever)
+    at = await serve(planner=planner)
+    asking = asyncio.create_task(ask(at))
+    await planner.asked.wait()
+    asking.cancel()
+    (run,) = re.findall(r'<tr id="(.*?)"', await page(at, "/"))
+    await until(lambda: run not in at.service.runs.active_ids)
+    text = await page(at, f"/runs/{run}")
+    assert "Planning was interrupted" in text
+    assert "It accepts the previous" not in text
+    assert "Rejected plan" not in text
 
 
 async def test_a_run_in_progress_shows_its_progress(serve: Serve) -> None:
