@@ -14,7 +14,7 @@ from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.models.vendor_errors import status_error
 from rl_conductor.replay import differences, replay
-from rl_conductor.trace.trace import Call, Trace
+from rl_conductor.trace.trace import Call, PlanRecord, Round, Trace
 from rl_conductor.types import JsonFormat, Message, Price, Request, Sampling, Wording
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Step, Workflow
@@ -76,6 +76,16 @@ async def test_rounds_that_accept_or_plan_anew_are_replayed() -> None:
     assert len(recorded.rounds) == 3
 
     assert differences(recorded, await replay(recorded)) == ()
+
+
+async def test_a_resumed_run_with_more_rounds_than_its_limits_is_replayed() -> None:
+    whole = await conductor(plans=[PLAN, PLAN]).run("What is 40 + 2?", limits=Limits(rounds=2))
+    call = whole.rounds[1].plan.calls[0].model_copy(update={"outcome": "cancelled", "completion": None})
+    cut_short = Round(plan=PlanRecord(source="planner", errors=("cancelled",), calls=(call,)))
+    for rounds in (whole.rounds, (whole.rounds[0], cut_short)):
+        resumed = reread(await conductor().run("What is 40 + 2?", resume=rounds, limits=Limits(rounds=1)))
+        assert len(resumed.rounds) == 2
+        assert differences(resumed, await replay(resumed)) == ()
 
 
 async def test_a_retry_that_the_run_did_not_allow_is_replayed() -> None:

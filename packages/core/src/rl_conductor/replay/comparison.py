@@ -8,12 +8,8 @@ from math import inf
 
 from rl_conductor.replay.recording import WAS_CANCELLED
 from rl_conductor.text.delimiters import strip_nonces
-from rl_conductor.trace.trace import (
-    Call,
-    Round,
-    StepResult,
-    Trace,
-)
+from rl_conductor.trace.outcomes import CANCELLED
+from rl_conductor.trace.trace import Call, Round, StepResult, Trace
 
 CONTEXT_CHARS = 40
 """Characters quoted before and after the first difference between two requests."""
@@ -27,7 +23,8 @@ def differences(recorded: Trace, replayed: Trace) -> tuple[str, ...]:
 def _differences(recorded: Trace, replayed: Trace) -> Iterator[str]:
     if recorded.versions.prompt != replayed.versions.prompt:
         yield (f"the prompt templates have changed: version {recorded.versions.prompt}, now {replayed.versions.prompt}")
-    for number, (old, new) in enumerate(zip_longest(recorded.rounds, replayed.rounds), 1):
+    finished = [round_ for round_ in recorded.rounds if round_.plan.is_complete or CANCELLED not in round_.plan.errors]
+    for number, (old, new) in enumerate(zip_longest(finished, replayed.rounds), 1):
         if old is None or new is None:
             yield f"round {number}: " + ("not in the recording" if old is None else "missing in the replay")
         else:

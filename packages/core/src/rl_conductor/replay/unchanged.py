@@ -46,8 +46,9 @@ def _check_replayable(trace: Trace) -> Setup:
 def _create_run(trace: Trace, setup: Setup, first: PlanRecord | None, recording: Recording) -> Run:
     planner = Planner.from_setup(setup.planner, recording.model(trace.planner, setup.planner.capabilities))
     workers = (Worker.from_setup(one, recording.model(one.model, one.capabilities)) for one in setup.workers)
+    planned = sum(round_.plan.is_complete for round_ in trace.rounds)  # a resumed run may have more than its limits
     context = RunContext(
-        limits=trace.limits,
+        limits=trace.limits.model_copy(update={"rounds": max(trace.limits.rounds, planned)}),
         retries=setup.retries,
         keep_prompts=any(call.request for call in trace.calls),
         delimiter_key=trace.delimiter_key,
