@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rl_conductor_training.bench.plots import pareto_frontier
+from rl_conductor_training.bench.plots import pareto_frontier, plot_pareto
 from rl_conductor_training.bench.report import build_report, write_report
 from rl_conductor_training.bench.runner import Bench, SystemResult
+from rl_conductor_training.bench.summary import summarize
 from training.bench.system_results import system_result, task_result
 
 RenderReport = Callable[..., dict[str, str]]
@@ -77,6 +78,12 @@ def test_percentiles_tokens_and_shares_match_the_rows(render_report: RenderRepor
 def test_the_pareto_frontier_excludes_dominated_systems() -> None:
     points = [("dear", 9.0, 0.9), ("cheap", 1.0, 0.3), ("waste", 5.0, 0.3), ("fair", 4.0, 0.6), ("same", 9.0, 0.8)]
     assert pareto_frontier(points) == ["cheap", "fair", "dear"]
+
+
+def test_systems_at_the_same_point_of_a_plot_share_a_label() -> None:
+    rows = [summarize(system_result(name, right)) for name, right in (("a", [0, 1]), ("best", [0, 1]), ("c", [1, 1]))]
+    svg = plot_pareto(rows, "tokens")
+    assert [label in svg for label in (">a, best<", ">a<", ">best<", ">c<")] == [True, False, False, True]
 
 
 def test_the_gap_closed_has_an_interval_and_needs_a_gain(render_report: RenderReport) -> None:

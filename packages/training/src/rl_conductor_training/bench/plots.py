@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
@@ -19,9 +20,12 @@ def plot_pareto(rows: Sequence[SummaryRow], unit: Literal["tokens", "dollars"]) 
     with plot_style():
         figure, axes = new_figure()
         points = {row.system: (getattr(row, unit), row.accuracy) for row in rows}
+        names_at: dict[tuple[float, float], list[str]] = defaultdict(list)
         for name, (amount, accuracy) in points.items():
             axes.errorbar(amount, accuracy.value, yerr=accuracy.error, fmt="o", markersize=4, capsize=2, linewidth=0.8)
-            axes.annotate(name, (amount, accuracy.value), xytext=(4, 4), textcoords="offset points")
+            names_at[amount, accuracy.value].append(name)
+        for position, names in names_at.items():  # the best single worker has the same position as that worker alone
+            axes.annotate(", ".join(names), position, xytext=(4, 4), textcoords="offset points")
         comparable = [row.system for row in rows if not row.sees_answers]
         frontier = pareto_frontier([(name, points[name][0], points[name][1].value) for name in comparable])
         costs, values = [points[name][0] for name in frontier], [points[name][1].value for name in frontier]
