@@ -53,6 +53,22 @@ def test_cards_get_accuracy_and_latency_and_the_rest_of_the_file_is_unchanged(po
     assert "1.00 ± 0.00" in result.stdout
 
 
+def test_a_worker_that_never_answered_keeps_its_card_and_the_command_says_why(pool: Path) -> None:
+    pool.write_text(POOL + '[workers.down]\nmodel = "toy:failing"\naccuracy = { add = 0.7 }\n')
+    result = calibrate(pool)
+    assert result.exit_code == 0, result.output
+    cards = {card.name: card for card in WorkerPool.from_toml(pool).cards}
+    assert (cards["down"].accuracy, cards["down"].latency) == ({"add": 0.7}, None)
+    assert cards["adder"].accuracy == {"add": 1.0, "spell": 0.0}
+    assert "down failed on all of 20 questions, so its card stays as it is: step 1: down: the server" in result.stderr
+
+
+def test_a_worker_that_failed_on_some_questions_is_named(pool: Path) -> None:
+    pool.write_text(POOL + '[workers.unsteady]\nmodel = "toy:unsteady"\n')
+    result = calibrate(pool)
+    assert "unsteady failed on 12 of 20 questions, which count as wrong, such as: step 1: unsteady:" in result.stderr
+
+
 def test_a_worker_that_is_only_the_name_of_a_model_gets_a_table(pool: Path) -> None:
     pool.write_text('[workers]\nadder = "toy:adder"\nspeller = "toy:speller"\n')
     assert calibrate(pool).exit_code == 0

@@ -59,6 +59,11 @@ def fail(_: Request) -> ModelError:
     return ModelError("the server is overloaded", model="toy:failing")
 
 
+def fail_to_add(request: Request) -> str | ModelError:
+    """An error for sums, else the word that is asked for."""
+    return fail(request) if "add" in prompt_in(request.messages) else spell(request)
+
+
 def cut(request: Request) -> Completion:
     """The sum, cut off before its end."""
     return Completion(message=Message.assistant(add(request)), finish_reason="length", model="toy:cutter")
@@ -97,6 +102,7 @@ SAYS: dict[str, Callable[[Request], Scripted]] = {
     "flipper": flip,
     "cutter": cut,
     "failing": fail,
+    "unsteady": fail_to_add,
     "judge": judge,
     "lenient": lambda _: "yes",
     "planner": plan,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from rl_conductor._internal.io import read_text, writing_errors
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
-from rl_conductor.types import Card, Usage, Value, total
+from rl_conductor.types import Card, Text, Usage, Value, total
 from rl_conductor_training.bench.accuracy import estimate_accuracy
 from rl_conductor_training.bench.results import SampleResult
 from rl_conductor_training.statistics import Estimate
@@ -38,9 +38,18 @@ class WorkerMeasurement(Value):
     runs: int
     failures: int
     """Runs without an answer; they count as wrong."""
+    error: Text | None = None
+    """Why the first of them failed."""
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether a run has an answer; if not, the worker was down and nothing was measured."""
+        return self.failures < self.runs
 
     def update_card(self, card: Card) -> Card:
-        """Returns a copy of `card` with the measured accuracy and latency."""
+        """Returns a copy of `card` with the accuracy and latency, or `card` itself if nothing was measured."""
+        if not self.has_answers:
+            return card
         rounded = {domain: round(accuracy.value, 3) for domain, accuracy in self.accuracy.items()}
         return card.model_copy(update={"accuracy": rounded, "latency": round(self.latency, 2)})
 
@@ -56,7 +65,18 @@ def measure_worker(rows: Sequence[SampleResult]) -> WorkerMeasurement:
         usage=total(row.usage for row in rows),
         runs=len(rows),
         failures=sum(row.error is not None for row in rows),
+        error=next((row.error for row in rows if row.error is not None), None),
     )
+
+
+def describe_failures(measurements: Mapping[str, WorkerMeasurement]) -> Iterator[str]:
+    """Describes the workers with failed runs, and what that means for their cards."""
+    for name, measurement in measurements.items():
+        failures, runs, error = measurement.failures, measurement.runs, measurement.error
+        if failures == runs:
+            yield f"{name} failed on all of {runs} questions, so its card stays as it is: {error}"
+        elif failures:
+            yield f"{name} failed on {failures} of {runs} questions, which count as wrong, such as: {error}"
 
 
 def apply_measurements(pool: WorkerPool, measurements: Mapping[str, WorkerMeasurement]) -> WorkerPool:
@@ -69,12 +89,16 @@ def apply_measurements(pool: WorkerPool, measurements: Mapping[str, WorkerMeasur
 def write_cards(pool_file: Path, measurements: Mapping[str, WorkerMeasurement], *, task: str, to: Path) -> None:
     """Writes a pool file with the measurements to `to`, atomically and with everything else unchanged.
 
+    The card of a worker that never answered is not changed.
+
     Raises:
         ConfigError: a worker is no longer in the pool file, or `to` can't be written.
     """
     text = tomlkit.parse(read_text(pool_file))
     workers: Any = text["workers"]
     for name, measurement in measurements.items():
+        if not measurement.has_answers:
+            continue
         if name not in workers:
             raise ConfigError(f"{str(pool_file)!r} has no worker {name!r} any more; measure again")
         comment = f"measured on {task}, {datetime.now(UTC):%Y-%m-%d}: {format_accuracy(measurement)}"

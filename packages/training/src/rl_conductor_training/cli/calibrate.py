@@ -97,10 +97,16 @@ def _measure(settings: BenchSettings) -> TaskResult:
 
 
 def _write_cards(section: TaskResult, pool: Path, *, task: str, to: Path) -> None:
-    from rl_conductor_training.bench.calibration import measure_worker, write_cards  # noqa: PLC0415
+    from rl_conductor_training.bench.calibration import (  # noqa: PLC0415
+        describe_failures,
+        measure_worker,
+        write_cards,
+    )
 
     measurements = {result.system.name: measure_worker(result.results) for result in section.systems}
     console.stdout().print(_table(measurements))
+    for failure in describe_failures(measurements):
+        console.note(console.stderr(), failure)
     write_cards(pool, measurements, task=task, to=to)
     console.note(console.stderr(), f"the cards are in {to}")
 
