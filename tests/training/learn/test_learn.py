@@ -103,6 +103,15 @@ async def test_replies_without_a_clear_verdict_are_counted(tmp_path: Path) -> No
     assert note in again.notes
 
 
+async def test_a_judge_without_any_clear_verdict_ends_learning_after_the_first_replies(tmp_path: Path) -> None:
+    vague = ScriptedModel("hard to say", name="judge")
+    task, pool = replace(build_task("direction", 12), scorer=Judge(vague)), build_pool()
+    problem = r"the judge gave no clear verdict on any of the first \d+ different replies: .*; name another judge"
+    with pytest.raises(ConfigError, match=problem):
+        await learn(task, pool, planner=build_planner(), out=tmp_path)
+    assert count_calls(pool) == PILOT * len(pool)
+
+
 async def test_a_judge_that_can_not_be_called_names_the_question_and_what_to_do(tmp_path: Path) -> None:
     def fail(_: Request) -> str:
         raise ModelError("no such model", model="judge")

@@ -35,7 +35,7 @@ from rl_conductor_training.learn.record import WorkerFailures
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import cached_amount, was_limited
 from rl_conductor_training.tasks import Sample, Task
-from rl_conductor_training.tasks.scorers.judge import undecided_remark
+from rl_conductor_training.tasks.scorers.judge import UNDECIDED, undecided_remark
 
 REPLY_CHARS = 600
 """Characters that are kept of each step's reply."""
@@ -176,9 +176,27 @@ class Runner:
 
     def describe_undecided(self) -> Iterator[str]:
         """Yields a remark if a judge gave no clear verdict on replies of these runs."""
+        undecided, replies = self._count_undecided()
+        if undecided:
+            yield undecided_remark(undecided, f"{replies:,} different replies")
+
+    def require_verdicts(self) -> None:
+        """Checks that a judge decided on any of the replies so far: if not, all scores are 0 and teach nothing.
+
+        Raises:
+            ConfigError: it did not.
+        """
+        undecided, replies = self._count_undecided()
+        if undecided == replies > 1:
+            raise ConfigError(
+                f"the judge gave no clear verdict on any of the first {replies:,} different replies: {UNDECIDED}; name "
+                "another judge"
+            )
+
+    def _count_undecided(self) -> tuple[int, int]:
+        """Returns the number of different replies without a clear verdict of a judge, and that of all."""
         verdicts = {row.score_key: row.undecided for row in self._used_rows() if row.score_key}
-        if count := sum(verdicts.values()):
-            yield undecided_remark(count, f"{len(verdicts):,} different replies")
+        return sum(verdicts.values()), len(verdicts)
 
     def _used_rows(self) -> Iterable[ExperienceRow]:
         """Returns the rows that this process added or reused."""

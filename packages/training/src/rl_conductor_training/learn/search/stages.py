@@ -59,7 +59,7 @@ async def measure_workers(run: LearnRun) -> tuple[dict[str, list[ExperienceRow]]
     """Runs each worker alone on a few questions; returns its rows, and how many calls ran at the same time.
 
     Raises:
-        ConfigError: all workers failed.
+        ConfigError: all workers failed, or a judge gave no clear verdict.
         LimitError: the caps did not suffice for a single run.
     """
     pilot, names = run.questions[:PILOT], [*run.workspace.conductor.pool]
@@ -75,6 +75,7 @@ async def measure_workers(run: LearnRun) -> tuple[dict[str, list[ExperienceRow]]
     }
     if not any(rows.values()):
         raise run.caps_too_low("to ask the workers a single question", Cost())
+    run.runner.require_verdicts()
     run.is_measured = all(rows.values())
     run.notes += describe_failures(rows)
     # Rows of an earlier process took none of this time.
