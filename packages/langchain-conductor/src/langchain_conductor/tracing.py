@@ -87,6 +87,14 @@ def track_event(event: Event) -> None:
             _current_call.set(event)
 
 
+def track_workflow(workflow: Workflow) -> None:
+    """Stores the workflow of the step that the current task runs, for hosts that run it in another task than the plan.
+
+    Otherwise the step would be taken for one of the workflow around it, if there is one.
+    """
+    _current_workflow.set(workflow)
+
+
 def child_config(
     run: BaseRunManager | None, call_config: RunnableConfig | None = None, *, stream_drafts: bool = False
 ) -> RunnableConfig:
@@ -131,6 +139,8 @@ def _without_tokens(handler: BaseCallbackHandler) -> BaseCallbackHandler:
 
     Tracers keep theirs, as these belong to the call's run; so do LangGraph's handlers, which heed its own tag.
     """
+    if isinstance(handler, _SharedState):  # a conductor around this one hides them already
+        return handler
     if isinstance(handler, BaseTracer | _StreamingCallbackHandler) and not isinstance(handler, EVENT_STREAM_HANDLERS):
         return handler
     ignore_token = _ignore_token_async if iscoroutinefunction(handler.on_llm_new_token) else _ignore_token

@@ -20,7 +20,7 @@ from langchain_conductor.graph.paused_calls import apaused_calls, paused_calls
 from langchain_conductor.graph.signals import allow_signals, raise_signals
 from langchain_conductor.graph.step_groups import StepGroup, group_steps
 from langchain_conductor.run_errors import raise_langchain_errors
-from langchain_conductor.tracing import hide_tokens
+from langchain_conductor.tracing import hide_tokens, track_workflow
 from rl_conductor.integration import Stepwise, run_sync
 from rl_conductor.trace import Call, StepResult
 from rl_conductor.workflow import Workflow
@@ -116,6 +116,7 @@ def _step_node(stepwise: Stepwise, index: int, stream_drafts: bool) -> StepNode:
 
     async def run_step(state: StepState, calls: list[Call]) -> Update:
         previous = read_results(state)
+        track_workflow(stepwise.workflow)
         with nullcontext() if is_last or stream_drafts else hide_tokens(from_graph=False):
             result = await stepwise.step(index, previous, calls=calls)
         results = [*previous, result]
