@@ -186,7 +186,10 @@ async def test_a_conversation_has_the_limits_of_a_request(serve: Serve) -> None:
     client = (await serve(intake={"messages": 4, "body_bytes": 2048})).openai()
     items: list[Any] = [{"role": "user", "content": str(number)} for number in range(4)]
     made = await client.conversations.create(items=items)
-    with pytest.raises(openai.BadRequestError, match="conversation continues 5 messages; at most 4"):
+    with pytest.raises(
+        openai.BadRequestError,
+        match='continues 5 messages; at most 4 are allowed; send a part of it as input, or truncation: "auto"',
+    ):
         await client.responses.create(model=MODEL, input="on", conversation=made.id)
     with pytest.raises(openai.BadRequestError, match="at most 4 items"):
         await client.conversations.items.create(made.id, items=items[:1])
@@ -208,7 +211,8 @@ async def test_stored_content_counts_for_the_limit_of_content_parts(serve: Serve
     question: Any = [{"role": "user", "content": [{"type": "input_text", "text": "on"}] * 2}]
     if by == "item_reference":
         history, question = {}, [{"type": "item_reference", "id": item.id}, *question]
-    with pytest.raises(openai.BadRequestError, match="more than 5 content parts"):
+    remedy = "refer to fewer items" if by == "item_reference" else 'send a part of it as input, or truncation: "auto"'
+    with pytest.raises(openai.BadRequestError, match=f"more than 5 content parts; {remedy}"):
         await client.responses.create(model=MODEL, input=question, **history)
     if by != "item_reference":
         await client.responses.create(model=MODEL, input=question, truncation="auto", **history)

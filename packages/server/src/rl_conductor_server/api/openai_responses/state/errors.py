@@ -12,12 +12,14 @@ LOCKED = "conversation_locked"
 """The code of the error for a conversation with another request in progress, as at OpenAI."""
 LOCKED_SECONDS = 1.0
 """Seconds after which a request may be repeated that found a conversation locked."""
+SHORTEN = 'send a part of it as input, or truncation: "auto"'
+"""What to do about a history that is too long."""
 
 
-def too_many_parts(param: str, limits: IntakeEntry) -> ApiError:
+def too_many_parts(param: str, limits: IntakeEntry, remedy: str) -> ApiError:
     """Creates the error for a request with more content parts than allowed, stored ones included."""
     message = f"{param} adds stored content, with which the request has more than {limits.parts:,} content parts"
-    return invalid_request(message, param=param)
+    return invalid_request(f"{message}; {remedy}", param=param)
 
 
 def conversation_not_found(conversation: str) -> ApiError:

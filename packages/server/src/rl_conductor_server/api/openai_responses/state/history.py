@@ -16,6 +16,7 @@ from rl_conductor_server.api.openai_responses.schema import merge_turns, to_mess
 from rl_conductor_server.api.openai_responses.state.errors import (
     CONVERSATION,
     PREVIOUS,
+    SHORTEN,
     conversation_locked,
     conversation_not_found,
     previous_not_found,
@@ -98,7 +99,7 @@ def _continue(
         messages = drop_oldest_turns(messages, limits.messages)
         state = state.model_copy(update={"is_truncated": True})
     if len(messages) > limits.messages:
-        message = f"{param} continues {len(messages):,} messages; at most {limits.messages:,} are allowed"
+        message = f"{param} continues {len(messages):,} messages; at most {limits.messages:,} are allowed; {SHORTEN}"
         raise invalid_request(message, param=param)
     messages = request.messages[:instructions] + messages
     return parsed.model_copy(update={"request": request.model_copy(update={"messages": messages}), "state": state})
@@ -171,7 +172,7 @@ def _fit(
     count = sum(total <= limit for total in accumulate(sizes))
     if count < len(sizes):
         if not state.may_truncate:
-            message = f'{subject} more than {limit:,} bytes; send a part of it as input, or truncation: "auto"'
+            message = f"{subject} more than {limit:,} bytes; {SHORTEN}"
             raise invalid_request(message, param=param)
         state = state.model_copy(update={"is_truncated": True})
     context.reserve(sum(sizes[:count]))
@@ -196,7 +197,7 @@ def _take_newest(
         room -= count_parts(messages)
         if room < 0:
             if not state.may_truncate:
-                raise too_many_parts(param, context.limits)
+                raise too_many_parts(param, context.limits, SHORTEN)
             state = state.model_copy(update={"is_truncated": True})
             break
         newest.append(messages)

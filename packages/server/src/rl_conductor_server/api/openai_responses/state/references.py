@@ -42,7 +42,7 @@ async def resolve_references(parsed: ParsedRequest, context: HistoryContext) -> 
     context.reserve(size)
     resolved = await run_by_size(len(state.input) + size, lambda: _resolve(state, items_by_id))
     if count_parts(resolved.request.messages) > context.limits.parts:
-        raise too_many_parts("input", context.limits)
+        raise too_many_parts("input", context.limits, "refer to fewer items")
     return parsed.model_copy(update={"request": resolved.request, "state": resolved.state})
 
 
