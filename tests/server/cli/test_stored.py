@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import pytest
 from typer.testing import Result
 
@@ -208,6 +211,28 @@ def test_reading_does_not_create_a_store(cli: Cli, tmp_path: Path, command: tupl
     assert (result.exit_code, result.stdout) == (2, "")
     assert "there is no store at" in result.stderr
     assert not missing.exists()
+
+
+@pytest.mark.parametrize("command", [("runs",), ("keys", "list"), ("audit", "--verify")])
+def test_a_database_of_another_program_is_left_as_it_is(cli: Cli, tmp_path: Path, command: tuple[str, ...]) -> None:
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE mine (id INTEGER)")
+    before = other.read_bytes()
+
+    result = cli(*command, "--store", f"sqlite:///{other}")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"there is no store at sqlite:///{other}; name the server's store with --store" in result.stderr
+    assert other.read_bytes() == before
+
+
+def test_reading_creates_no_tables_in_postgres(cli: Cli, postgres: str) -> None:
+    result = cli("runs", "--store", postgres)
+
+    assert (result.exit_code, "there is no store at" in result.stderr) == (2, True)
+    with psycopg.connect(postgres) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
 
 
 def test_an_unknown_run_is_an_error(cli: Cli, kept: str) -> None:

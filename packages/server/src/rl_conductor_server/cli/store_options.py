@@ -12,6 +12,7 @@ import typer
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.settings import StoreEntry, read_settings
 from rl_conductor_server.store import RunRow, Store
+from rl_conductor_server.store.database import StoreMissingError
 
 T = TypeVar("T")
 
@@ -41,27 +42,21 @@ def with_store(
         ConfigError: there is no such store.
     """
     entry = read_settings(config).store if config else StoreEntry()
-    address = url or entry.url
-    return asyncio.run(_open_and_call(address if create else _check_exists(address), work))
+    return asyncio.run(_open_and_call(url or entry.url, work, create=create))
 
 
-async def _open_and_call(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
-    store = await Store.open(url)
+async def _open_and_call(url: str, work: Callable[[Store], Awaitable[T]], *, create: bool) -> T:
+    try:
+        store = await Store.open(url, create=create)
+    except StoreMissingError as missing:
+        raise ConfigError(
+            f"{missing}; name the server's store with --store {SQLITE}FILE or postgres://..., or its settings file "
+            "with --config (by default, 'rl-conductor serve' creates its store in its working directory)"
+        ) from missing
     try:
         return await work(store)
     finally:
         await store.aclose()
-
-
-def _check_exists(url: str) -> str:
-    """Return `url`, or raise if it names a missing file: opening the store would create it."""
-    file = url.removeprefix(SQLITE)
-    if url.startswith(SQLITE) and not Path(file).is_file():
-        raise ConfigError(
-            f"there is no store at {file!r}; name the server's store with --store {SQLITE}FILE, or its settings file "
-            "with --config (by default, 'rl-conductor serve' creates its store in its working directory)"
-        )
-    return url
 
 
 async def get_run(store: Store, run: str) -> RunRow:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +60,31 @@ class StoreUnreachableError(ConfigError):
     """A database server does not answer; it may be starting."""
 
 
-async def open_database(url: str) -> AsyncEngine:
+class StoreMissingError(ConfigError):
+    """A database has no tables of a store, or there is no database."""
+
+
+async def open_database(url: str, *, create: bool = True) -> AsyncEngine:
     """Opens and migrates the database at `url`, such as `sqlite:///runs.db` or `postgres://user@host/name`.
 
+    Without `create`, a database that is no store is left as it is.
+
     Raises:
+        StoreMissingError: it is no store, and `create` is false.
         ConfigError: the URL is invalid, a driver is missing, or the database does not answer (`StoreUnreachableError`).
     """
     address = _parse_url(url)
     engine = _create_async_engine(address)
     try:
-        _create_file(address)
+        if create:
+            _create_file(address)
+        else:
+            await _check_exists(engine, address, url)
         async with engine.begin() as connection:
             await connection.run_sync(_migrate)
+    except StoreMissingError:
+        await engine.dispose()
+        raise
     except CommandError as error:
         await engine.dispose()
         raise ConfigError(
@@ -152,6 +167,32 @@ def _create_file(address: URL) -> None:
         os.close(os.open(str(address.database), os.O_RDWR | os.O_CREAT, 0o600))
 
 
+async def _check_exists(engine: AsyncEngine, address: URL, url: str) -> None:
+    if address.drivername == DRIVERS["sqlite"]:
+        exists = await asyncio.to_thread(_is_store_file, Path(str(address.database)))
+    else:
+        async with engine.connect() as connection:
+            exists = await connection.run_sync(_current_revision) is not None
+    if not exists:
+        raise StoreMissingError(f"there is no store at {redact_url(url)}")
+
+
+def _is_store_file(path: Path) -> bool:
+    """Returns whether a file has a store, without changing it as a connection of the engine does."""
+    if not path.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE name = 'alembic_version'").fetchall()
+    except sqlite3.Error:  # opening it says what is wrong
+        return True
+    return bool(tables)
+
+
+def _current_revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
+
+
 def _configure_sqlite(connection: Any, _: object) -> None:
     cursor: sqlite3.Cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
@@ -174,7 +215,7 @@ def _migrate(connection: Connection) -> None:
     connection.execute(text(MIGRATION_LOCK[connection.dialect.name]))
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(MIGRATIONS))
-    current = MigrationContext.configure(connection).get_current_revision()
+    current = _current_revision(connection)
     newest = ScriptDirectory.from_config(config).get_current_head()
     if current is not None and newest is not None and ADDITIVE_REVISION.fullmatch(current) and current > newest:
         log.warning(

@@ -112,6 +112,7 @@ class Store:
         *,
         lease: float = 10.0,
         search_index: bool = True,
+        create: bool = True,
         on_lost_write: Callable[[], None] = lambda: None,
     ) -> Self:
         """Opens the store at `url` and creates or migrates its tables.
@@ -120,12 +121,14 @@ class Store:
             url: such as `sqlite:///runs.db` or `postgres://user@host/name`.
             lease: seconds without a heartbeat after which a process counts as dead.
             search_index: whether to add the texts of runs to an index, in SQLite.
+            create: whether to create the store if there is none.
             on_lost_write: called for each write that the database rejects for good.
 
         Raises:
+            StoreMissingError: there is no store, and `create` is false.
             ConfigError: it can't be opened.
         """
-        engine = await open_database(url)
+        engine = await open_database(url, create=create)
         async with engine.connect() as connection:
             now = (await connection.execute(select_now(engine.dialect.name))).scalar_one()
         writer = open_writer(url)
