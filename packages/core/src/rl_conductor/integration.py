@@ -1,4 +1,4 @@
-"""Building blocks for adapters to other frameworks: their workers, calls on foreign event loops, redaction, budgets.
+"""Building blocks for adapters to other frameworks: their workers, calls on foreign event loops, errors, budgets.
 
 The LangChain and LlamaIndex packages are built on this module. Everything else that an adapter needs is in
 `rl_conductor` and its documented sub-packages; an import contract checks that these two use nothing else.
@@ -31,7 +31,7 @@ from rl_conductor.models.foreign_errors import host_error
 from rl_conductor.models.google.wire import THOUGHT_PREFIX
 from rl_conductor.models.openai.wire import TIERS_WITH_OWN_PRICE, TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of, priced
-from rl_conductor.models.redaction import find_secrets, parts_of, redact_secrets
+from rl_conductor.models.redaction import parts_of
 from rl_conductor.models.reply_checks import checked
 from rl_conductor.models.request_options import allows_parallel_calls, parse_response_format, parse_tool_choice
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
@@ -75,7 +75,6 @@ __all__ = [
     "checked",
     "current_scope",
     "field_errors",
-    "find_secrets",
     "first_field_error",
     "host_error",
     "in_thread",
@@ -91,7 +90,6 @@ __all__ = [
     "priced",
     "profile_named",
     "prompt_in",
-    "redact_secrets",
     "require",
     "response_format_of",
     "result_text",
