@@ -18,8 +18,7 @@ from rl_conductor.errors import (
     UnreachableError,
 )
 from rl_conductor.models.base import Model
-from rl_conductor.models.redaction import find_secrets, redact_secrets
-from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
+from rl_conductor.models.redaction import redacted_text
 from rl_conductor.trace.outcomes import CallOutcome
 
 log = logging.getLogger("rl_conductor.run")
@@ -62,5 +61,5 @@ def needs_warning(error: ConductorError) -> bool:
 
 def format_for_log(error: object, model: Model) -> str:
     """Formats an error on one line, without unprintable characters or the API keys in `model`."""
-    text = redact_secrets(str(error), find_secrets(model))[:MAX_ERROR_LENGTH]
+    text = redacted_text(error, model)
     return "".join(character if character.isprintable() else " " for character in text)

@@ -16,8 +16,7 @@ from rl_conductor.errors import GuardrailError, ScriptError
 from rl_conductor.guardrails.base import Allow, CallModel, Content, Guardrail, Redact, Refuse, Replace, Verdict
 from rl_conductor.guardrails.texts import Rewrite, texts_of, with_texts
 from rl_conductor.models import Model
-from rl_conductor.models.redaction import find_secrets, redact_secrets
-from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
+from rl_conductor.models.redaction import redacted_text
 from rl_conductor.trace.checks import GUARDRAIL_PREFIX, CheckOutcome, GuardrailCheck, Stage
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Card, Completion, FilePart, ImagePart, Message, Request
@@ -203,5 +202,5 @@ def _redacted(verdict: Redact, subject: Subject[T]) -> tuple[T, CheckOutcome]:
 
 
 def _describe(error: Exception, guardrail: Guardrail) -> str:
-    text = redact_secrets(str(error), find_secrets(guardrail))[:MAX_ERROR_LENGTH]
+    text = redacted_text(error, guardrail)
     return text if isinstance(error, TimeoutError) else f"{type(error).__name__}: {text}"

@@ -9,8 +9,8 @@ from rl_conductor._internal.blocking import exclude_running_loop, is_loop_error
 from rl_conductor.errors import ConductorError, ModelError, ModelTimeoutError, ScriptError, UnreachableError
 from rl_conductor.models.base import Model
 from rl_conductor.models.openai.errors import refusal
-from rl_conductor.models.redaction import REDACTED, find_secrets, redact_secrets
-from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after
+from rl_conductor.models.redaction import REDACTED, redacted_text
+from rl_conductor.models.vendor_errors import parse_retry_after
 from rl_conductor.types import Usage
 
 SDK_CONNECTION_ERROR, SDK_TIMEOUT = "APIConnectionError", "APITimeoutError"
@@ -44,7 +44,7 @@ def host_error(
     if not is_loop_error(error):
         return model_error(error, name=name, source=source, kinds=kinds)
     exclude_running_loop()
-    loop_error = _unknown_error(error, name, _redacted_text(error, source))
+    loop_error = _unknown_error(error, name, _text_of(error, source))
     loop_error.retryable, loop_error.min_retries = True, 1
     return loop_error
 
@@ -60,7 +60,7 @@ def model_error(
         source: that object; the message has none of the keys in it.
         kinds: the errors for exceptions without an HTTP status; the first match counts.
     """
-    text, status = _redacted_text(error, source), getattr(error, "status_code", None)
+    text, status = _text_of(error, source), getattr(error, "status_code", None)
     if isinstance(status, int):
         body = getattr(error, "body", None)
         details = {**body, "message": text} if isinstance(body, Mapping) else text
@@ -81,8 +81,8 @@ def _unknown_error(error: Exception, name: str, text: str) -> ModelError:
     return ModelError(f"{name} raised {type(error).__name__}: {text}", model=name)
 
 
-def _redacted_text(error: Exception, source: object) -> str:
-    return redact_secrets(str(error), find_secrets(source))[:MAX_ERROR_LENGTH] or type(error).__name__
+def _text_of(error: Exception, source: object) -> str:
+    return redacted_text(error, source) or type(error).__name__
 
 
 def _has_never_connected(error: BaseException | None) -> bool:

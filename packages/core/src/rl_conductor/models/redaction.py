@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from rl_conductor.errors import ModelError
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 REDACTED = "[secret]"
 MIN_MATCH = 8
@@ -99,6 +100,11 @@ def find_secrets(root: object) -> set[str]:
         elif isinstance(part, str) and part and is_secret_name(name):
             secrets.add(part)
     return secrets
+
+
+def redacted_text(error: object, source: object) -> str:
+    """Returns the text of an error without the keys in `source`, and with at most `MAX_ERROR_LENGTH` characters."""
+    return redact_secrets(str(error), find_secrets(source))[:MAX_ERROR_LENGTH]
 
 
 def parts_of(root: object) -> Iterator[tuple[str, object]]:
