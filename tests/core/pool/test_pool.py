@@ -203,6 +203,7 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
         ('[workers.a]\nmodel = "ollama:x"\nconcurrency = 0', "workers.a.concurrency: .* greater than or equal to 1"),
         ('[workers.a]\nmodel = "ollama:x"\ntimeout = -1', "workers.a.timeout: .* greater than 0"),
         ('[workers.a]\nmodel = "ollama:x"\naccuracy = { math = "good" }', "workers.a.accuracy.math"),
+        ('[workers.a]\nmodel = "ollama:x"\ntags = "eu"', r"workers.a.tags: write a list of names: \['eu'\]"),
         ('[workers.a]\nmodel = "nonsense"', "no model 'nonsense'"),
         ('[workers.a]\nmodel = "ollama:x"\noptions = { api_key = "sk-1" }', "options.api_key is not allowed in a file"),
         (

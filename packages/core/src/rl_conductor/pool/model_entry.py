@@ -16,7 +16,7 @@ from rl_conductor.models import PROVIDERS, Model, adapter, expected_providers, m
 from rl_conductor.models.adapter_options import checked_options, describe_option_error
 from rl_conductor.models.redaction import is_secret_name
 from rl_conductor.pool.function_model import FunctionModel, is_worker_function
-from rl_conductor.types import Price
+from rl_conductor.types import Names, Price
 
 MODEL_ARGUMENTS = ("base_url", "headers", "max_retries", "organization")
 """Arguments of models that are easily taken for settings of a worker."""
@@ -47,7 +47,7 @@ class ModelEntry(Entry):
     """Headers of every request, each with the name of the environment variable that holds its value."""
     price: Price | None = None
     """Overrides the price from the price table."""
-    tags: frozenset[str] = frozenset()
+    tags: Names = frozenset()
     region: str | None = None
 
     @model_validator(mode="before")

@@ -18,7 +18,7 @@ from rl_conductor.pool.mcp_entry import MCPEntry
 from rl_conductor.pool.model_entry import Entry, ModelEntry
 from rl_conductor.pool.worker import CALL_TIMEOUT, Worker, slots_for
 from rl_conductor.trace.checks import Stage
-from rl_conductor.types import Card, Price, Roster, Sampling, Wording
+from rl_conductor.types import Card, Names, Price, Roster, Sampling, Wording
 from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.plan_space import AccessMode
@@ -35,7 +35,7 @@ class WorkerSettings(Entry):
     accuracy: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     latency: float | None = None
     price: Price | None = None
-    tags: frozenset[str] = frozenset()
+    tags: Names = frozenset()
     region: str | None = None
     sampling: Sampling = Field(default_factory=Sampling)
     timeout: float = Field(default=CALL_TIMEOUT, gt=0)
