@@ -24,6 +24,7 @@ from rl_conductor.types import Message, Request, Tool
 from rl_conductor_training.cli import router as cli
 from rl_conductor_training.routing.router import select_threshold, train_router
 from rl_conductor_training.routing.router_examples import RouterExample, TraceExamples
+from training.bench import toys
 
 WHO: Any = {"worker": "a", "model": "scripted:a", "source": "a test"}
 ONE = plan((0, "Say it.", []))
@@ -245,7 +246,8 @@ def test_calibrate_writes_cards_and_a_router_and_prints_its_quality(pool: Path) 
     [
         ([], "write either --task TASK"),
         (["--task", "TASK", "--runs", "DIR/x.jsonl", "--router", "ROUTER"], "write either --task TASK"),
-        (["--runs", "DIR/x.jsonl"], "add --router FILE"),
+        (["--runs", "DIR/x.jsonl"], "--runs is for training a router: add --router FILE"),
+        (["--task", "TASK", "--worker", "adder"], "--worker is for training a router: add --router FILE"),
         (["--task", "TASK", "--router", "ROUTER", "--limit", "30"], "too little to train a router on: 30 different"),
         (["--task", "TASK", "--router", "ROUTER", "--worker", "nobody"], "no worker 'nobody'"),
         (["--task", "TASK", "--router", "ROUTER", "--worker", "speller"], "too little to train.*'speller' alone"),
@@ -262,6 +264,13 @@ def test_unsuitable_training_data_is_reported(pool: Path, options: list[str], wh
     assert result.exit_code == 2
     assert re.search(why, " ".join(result.stderr.split()))
     assert not (pool.parent / "t.json").exists()
+
+
+def test_a_worker_that_the_pool_lacks_is_an_error_before_any_call(pool: Path) -> None:
+    calls = toys.calls()
+    task, file = f"jsonl:{pool.parent / 'many.jsonl'}", str(pool.parent / "t.json")
+    assert calibrate(pool, "--task", task, "--router", file, "--worker", "nobody").exit_code == 2
+    assert toys.calls() == calls
 
 
 def export_runs(file: Path, number: int, *, rounds: int = 2) -> Path:

@@ -13,6 +13,7 @@ from rich.text import Text
 from rl_conductor._internal.formatting import cost, seconds
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
+from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor_training.cli import router
 from rl_conductor_training.cli.bench import fetch_weights, show_progress
 
@@ -58,8 +59,11 @@ def calibrate(
     """
     if (task is None) == (runs is None):
         raise ConfigError("write either --task TASK to measure workers, or --runs FILE --router FILE to train a router")
-    if runs is not None and router_file is None:
-        raise ConfigError("--runs is for training a router: add --router FILE")
+    for option, value in (("--runs", runs), ("--worker", worker)):
+        if value is not None and router_file is None:
+            raise ConfigError(f"{option} is for training a router: add --router FILE")
+    if worker is not None:
+        router.check_worker(worker, list(read_pool_file(pool).workers))  # before any call is paid for
     if task is not None:
         settings = _settings(pool, task, limit, concurrency)
         section = _measure(settings)

@@ -78,17 +78,11 @@ class RouterExamples:
 
 
 def examples_of_task(section: TaskResult, settings: BenchSettings, worker: str | None) -> RouterExamples:
-    """Collects the answers of a worker on a task: the given one, else the most accurate.
-
-    Raises:
-        ConfigError: there is no such worker.
-    """
+    """Collects the answers of a worker on a task: the given one, else the most accurate."""
     from rl_conductor_training.routing.router_examples import examples_from_scores  # noqa: PLC0415
 
     results = {result.system.name: result.results for result in section.systems}
-    selected = _check_worker(worker, list(results)) or max(
-        results, key=lambda name: sum(row.value for row in results[name])
-    )
+    selected = worker or max(results, key=lambda name: sum(row.value for row in results[name]))
     (task,) = settings.tasks.values()
     scores = {result.key.sample: result.value for result in results[selected]}
     examples = examples_from_scores(task.build().samples, scores)
@@ -107,21 +101,26 @@ def examples_of_runs(pool: Path, worker: str | None, file: Path) -> RouterExampl
     judged = TraceExamples()
     for trace in read_lines(file, Trace):
         judged.add_trace(trace)
-    selected = _check_worker(worker or judged.most_accepted_worker, list(workers))
+    selected = worker or judged.most_accepted_worker
     if selected is None:
         raise ConfigError(
             "no run shows whether one call was enough: that takes a plan of one step that a second round judged, "
             "so limits of rounds = 2 or more; or use a task, with --task"
         )
+    check_worker(selected, list(workers))
     model = workers[selected].model.name
     console.note(console.stderr(), f"{judged.skipped:,} runs show nothing about single calls")
     return RouterExamples(judged.examples(selected, model), selected, model, "exported runs")
 
 
-def _check_worker(worker: str | None, pool: list[str]) -> str | None:
-    if worker is not None and worker not in pool:
+def check_worker(worker: str, pool: list[str]) -> None:
+    """Checks that the pool has a worker.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if worker not in pool:
         raise ConfigError(f"no worker {worker!r}: the pool has {', '.join(pool)}")
-    return worker
 
 
 def train_router(examples: RouterExamples, *, risk: float, to: Path) -> None:
