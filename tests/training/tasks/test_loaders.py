@@ -346,6 +346,14 @@ def test_a_missing_or_malformed_file_is_a_configuration_error(tmp_path: Path) ->
         load_task("aime25", path=tmp_path / "list.jsonl")
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_list_of_questions_is_an_error_that_says_how_to_write_them(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(json.dumps([{"question": "1 + 1?", "answer": "2"}], indent=indent))
+    with pytest.raises(ConfigError, match=r"line 1 .*; write one object per line, without brackets around them$"):
+        load_task(f"jsonl:{path}")
+
+
 def test_a_split_has_its_share_by_the_hash_of_ids(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "a.jsonl", *({"id": i, "problem": "p", "answer": i} for i in range(200)))
     parts = [

@@ -138,13 +138,13 @@ def _read_table(file: TextIO, path: Path) -> Iterator[NumberedRow]:
 def _read_json_lines(lines: Iterable[str], path: Path) -> Iterator[NumberedRow]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
+            hint = "; write one object per line, without brackets around them" if line.lstrip()[0] == "[" else ""
             try:
                 row = json.loads(line.rstrip())
             except (ValueError, RecursionError) as error:
                 problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-                raise ConfigError(f"line {number} of {str(path)!r} is not JSON: {problem}") from error
+                raise ConfigError(f"line {number} of {str(path)!r} is not JSON: {problem}{hint}") from error
             if not isinstance(row, dict):
-                hint = "; write one object per line, without brackets around them" if isinstance(row, list) else ""
                 raise ConfigError(f"line {number} of {str(path)!r} is no JSON object{hint}")
             yield number, row
 
