@@ -84,6 +84,18 @@ async def test_what_a_vendor_does_not_tell_is_charged_as_estimated(usage: Usage,
     assert budget.spent == spent
 
 
+@pytest.mark.parametrize(("unpriced", "tokens"), [(0, 0), (1, 10)], ids=["a search", "usage that is unknown"])
+async def test_a_free_call_without_tokens_is_charged_none_only_if_its_usage_is_known(
+    unpriced: int, tokens: int
+) -> None:
+    budget = Budget(Limits())
+    async with budget.reserve("m", replace(TEN, cost=Decimal(0))) as reservation:
+        reservation.begin()
+        reservation.commit(Usage(calls=1, unpriced_calls=unpriced))
+
+    assert budget.spent == Amount(tokens=tokens, calls=1)
+
+
 @pytest.mark.parametrize(
     ("limits", "limit", "needed", "remaining"),
     [

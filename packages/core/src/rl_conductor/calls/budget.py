@@ -100,9 +100,10 @@ class Reservation:
     def commit(self, usage: Usage) -> None:
         """Charges the usage that the vendor reported instead of the reserved amount.
 
-        A call without reported tokens is charged in full, unless it is free: a search, for example, uses none.
+        A call without reported tokens is charged in full, unless it is free, as a search is, and its usage is known:
+        tokens may be limited as well as dollars.
         """
-        if usage.total_tokens or self.bound.cost == 0:
+        if usage.total_tokens or (self.bound.cost == 0 and not usage.unpriced_calls):
             usd = self.amount.usd if usage.unpriced_calls else usage.cost
             self.used = Amount(usd, usage.total_tokens, 1)
 
