@@ -213,6 +213,28 @@ async def test_a_failed_call_of_an_agent_counts_beside_its_other_calls(
     assert call.usage.cost == Decimal(call.usage.total_tokens) / 1_000_000
 
 
+class LoopBound(Counted):
+    """Fails as a client does that is bound to an event loop which is closed."""
+
+    async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        raise RuntimeError("Event loop is closed")
+
+
+async def test_the_error_of_a_call_inside_reaches_the_code_that_made_it() -> None:
+    errors: list[str] = []
+
+    async def work(_: Any) -> str:
+        try:
+            await LoopBound(calls_made=[]).ainvoke("again")
+        except RuntimeError as error:
+            errors.append(str(error))
+        return "Hello."
+
+    agent = RunnableModel(RunnableLambda(work), price=PRICE)
+    assert (await conductor_over(agent, Limits(calls=4)).run("Go on.")).text == "Hello."
+    assert errors == ["Event loop is closed"]
+
+
 class Completing(FakeListLLM):
     """A language model that is not a chat model, and counts its calls."""
 

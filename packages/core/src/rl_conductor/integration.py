@@ -27,7 +27,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
 from rl_conductor.models.base import OnePieceModel, WrapperModel, require
-from rl_conductor.models.foreign_errors import host_error
+from rl_conductor.models.foreign_errors import host_error, model_error
 from rl_conductor.models.google.wire import THOUGHT_PREFIX
 from rl_conductor.models.openai.wire import TIERS_WITH_OWN_PRICE, TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of, priced
@@ -82,6 +82,7 @@ __all__ = [
     "is_worker_function",
     "iterate_in_thread",
     "iterate_sync",
+    "model_error",
     "parse_finish_reason",
     "parse_response_format",
     "parse_tool_choice",

@@ -22,7 +22,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
     RateLimitError,
 )
-from rl_conductor.integration import host_error, is_rejection, parts_of
+from rl_conductor.integration import host_error, is_rejection, model_error, parts_of
 
 ERROR_TYPES: dict[type[Exception], type[ModelError]] = {
     lc_errors.ContextOverflowError: ContextLengthError,
@@ -61,7 +61,7 @@ def translate_errors(name: str, runnable: Runnable[Any, Any]) -> Iterator[None]:
 
 def is_rejected(error: BaseException) -> bool:
     """Whether a vendor rejected a call before it generated anything, so that the call costs nothing."""
-    return isinstance(error, Exception) and is_rejection(host_error(error, name="", source=None, kinds=ERROR_TYPES))
+    return isinstance(error, Exception) and is_rejection(model_error(error, name="", source=None, kinds=ERROR_TYPES))
 
 
 def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
