@@ -114,10 +114,13 @@ def test_a_stream_contains_the_final_workers_own_chunks() -> None:
     assert [piece.raw for piece in pieces[:-1]] == [None] * 3
 
 
-def test_the_chunks_of_the_reasoning_come_before_those_of_the_answer() -> None:
+@pytest.mark.parametrize("nested", [False, True], ids=["a worker", "a worker of a worker"])
+def test_the_chunks_of_the_reasoning_come_before_those_of_the_answer(*, nested: bool) -> None:
     content = (ReasoningPart(text="Hm. Well."), TextPart(text="The answer."))
     reply = Completion(message=Message(role="assistant", content=content), model="m")
-    pieces = [*conductor("A draft.", ScriptedModel([reply])).stream_chat(user_messages("Why?"))]
+    writer: Any = conductor("A draft.", ScriptedModel([reply]))
+    llm = conductor("A draft.", writer) if nested else writer
+    pieces = [*llm.stream_chat(user_messages("Why?"))]
     assert [piece.additional_kwargs.get("thinking_delta") for piece in pieces[:2]] == ["Hm. Well.", None]
     assert [piece.delta for piece in pieces] == ["", "The ", "answer.", ""]
     for piece in pieces:

@@ -58,10 +58,13 @@ def test_text_may_be_given_plainly_and_nothing_is_no_part() -> None:
     assert Message.system("be brief").role == "system"
 
 
-def test_the_text_of_a_message_leaves_out_everything_else() -> None:
-    message = Message.user("a", ImagePart(url="https://x"), TextPart(text="b"), ReasoningPart(text="hm"))
+def test_the_text_and_the_reasoning_of_a_message_leave_out_everything_else() -> None:
+    parts = (ReasoningPart(text="h"), ImagePart(url="https://x"), TextPart(text="b"), ReasoningPart(text="m"))
+    message = Message.user("a", *parts)
 
     assert message.text == "a\nb"
+    assert message.reasoning == "hm"
+    assert Message.user("a").reasoning == ""
 
 
 @pytest.mark.parametrize(
