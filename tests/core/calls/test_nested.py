@@ -19,6 +19,7 @@ from rl_conductor.cli.output import report
 from rl_conductor.guardrails.base import Content, Verdict
 from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.summary import Summary
+from rl_conductor.trace.trace import Round
 from rl_conductor.types import FREE, Completion, Sampling, ToolCall, Usage, prompt_in
 
 TWO_STEPS = plan((0, "Draft it.", []), (1, "Finish it.", ["all"]))
@@ -83,6 +84,25 @@ async def test_conductors_nest_in_one_another() -> None:
     assert inner_call.nested is not None
     assert inner_call.nested.runs[0].rounds[0].results[1].text == "from b"
     assert trace.usage.calls == 5
+
+
+async def test_rounds_that_a_host_runs_one_by_one_inside_of_a_call_count_once() -> None:
+    inner = Conductor(ScriptedModel([TWO_STEPS] * 2), pool_of(a="from a", b="from b"), limits=Limits(rounds=2))
+
+    async def host(subtask: str) -> str:
+        rounds: tuple[Round, ...] = ()
+        for _ in range(2):
+            record = await inner.plan(subtask, previous_rounds=rounds)
+            stepwise = inner.stepwise(subtask, record, previous_rounds=rounds)
+            first = await stepwise.step(0)
+            rounds = stepwise.finish([first, await stepwise.step(1, [first])]).rounds
+        return "done"
+
+    trace = await Conductor(ScriptedModel([ONE]), {"team": host}).run("Say something.")
+    assert trace.usage_by_worker["team"].calls == 2 * 3
+    (call,) = trace.rounds[0].results[0].calls
+    assert call.nested is not None
+    assert [len(run.rounds) for run in call.nested.runs] == [2]
 
 
 async def test_nested_records_are_bounded() -> None:

@@ -37,7 +37,7 @@ from langchain_core.tracers.log_stream import LogStreamCallbackHandler
 from langchain_core.utils.uuid import uuid7
 
 from langchain_conductor.messages import lc_messages, lc_reply, lc_usage
-from langchain_conductor.models.budget import BudgetCallback
+from langchain_conductor.models.budget import BudgetCallback, suspend_budget_callback
 from langchain_conductor.models.chat_model import ChatModel
 from langchain_conductor.models.counted_function import CountedFunction
 from langchain_conductor.models.runnable_model import RunnableModel
@@ -229,27 +229,28 @@ def trace_planner(planner: Planner) -> Planner:
 @asynccontextmanager
 async def _call_runs(traced: TracedModel, request: Request) -> AsyncIterator[EndRun]:
     """Opens the runs of one call and yields a function that stores its reply."""
-    metadata = _call_metadata(traced)
-    config = merge_configs(ensure_config(), {"metadata": metadata})
-    manager = get_async_callback_manager_for_config(config)
-    if not manager.handlers:
-        yield lambda _: None
-        return
-    async with _chain_run(manager, config, metadata, request) as (children, end_chain):
-        if isinstance(traced.model, ChatModel | RunnableModel | CountedFunction) or traced.capabilities.delegates:
-            token = _current_call.set(None)  # a nested conductor's calls belong to its own plan
-            try:
-                yield end_chain
-            finally:
-                _current_call.reset(token)
+    with suspend_budget_callback():
+        metadata = _call_metadata(traced)
+        config = merge_configs(ensure_config(), {"metadata": metadata})
+        manager = get_async_callback_manager_for_config(config)
+        if not manager.handlers:
+            yield lambda _: None
             return
-        async with _model_run(children, traced.model, request) as end_model:
+        async with _chain_run(manager, config, metadata, request) as (children, end_chain):
+            if isinstance(traced.model, ChatModel | RunnableModel | CountedFunction) or traced.capabilities.delegates:
+                token = _current_call.set(None)  # a nested conductor's calls belong to its own plan
+                try:
+                    yield end_chain
+                finally:
+                    _current_call.reset(token)
+                return
+            async with _model_run(children, traced.model, request) as end_model:
 
-            def end_both(completion: Completion) -> None:
-                end_model(completion)
-                end_chain(completion)
+                def end_both(completion: Completion) -> None:
+                    end_model(completion)
+                    end_chain(completion)
 
-            yield end_both
+                yield end_both
 
 
 @asynccontextmanager

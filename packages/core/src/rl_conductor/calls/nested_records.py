@@ -39,7 +39,8 @@ class NestedRecords:
         self.records.extend(tool.model_copy(update={"started": tool.started + shift}) for tool in tools)
 
     def add_run(self, trace: Trace, began: float) -> None:
-        """Adds a run that began at `began`."""
+        """Adds a run that began at `began`, in place of the one whose rounds it continues."""
+        self.records = [record for record in self.records if not _is_continued(record, trace)]
         self.records.append(
             NestedRun(
                 id=trace.id,
@@ -83,6 +84,10 @@ class _Space:
                 self.chars -= size
                 fitting.append(record)
         return tuple(fitting)
+
+
+def _is_continued(record: Call | ToolUse | NestedRun, trace: Trace) -> bool:
+    return isinstance(record, NestedRun) and bool(record.rounds) and record.rounds == trace.rounds[: len(record.rounds)]
 
 
 def _fit_run(run: NestedRun) -> NestedRun:

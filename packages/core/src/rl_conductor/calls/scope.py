@@ -7,7 +7,7 @@ the run around the call, so a context variable carries it. The limit of a reply,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rl_conductor.calls.budget import Amount, Budget, Reservation
 from rl_conductor.calls.nested_records import NestedRecords
 from rl_conductor.calls.nested_runs import NestedRuns
-from rl_conductor.trace.trace import Call, Trace
+from rl_conductor.trace.trace import Call, Round, Trace
 from rl_conductor.types import Usage
 from rl_conductor.workflow.policy import Policy
 
@@ -96,14 +96,15 @@ def report_calls(calls: Iterable[Call]) -> None:
         )
 
 
-def report_run(trace: Trace, began: float) -> None:
+def report_run(trace: Trace, began: float, previous_rounds: Collection[Round] = ()) -> None:
     """Reports a finished run, with its usage, to the call that this code is part of, if there is one.
 
     Args:
         trace: the run.
         began: the time at which it began, on `time.monotonic`.
+        previous_rounds: rounds that it continues, whose usage is not part of the call or was reported after each.
     """
-    report_calls(trace.calls)
+    report_calls(call for round_ in trace.rounds if round_ not in previous_rounds for call in round_.calls)
     nested = current_scope.get().nested
     if nested is not None:
         nested.add_run(trace, began)

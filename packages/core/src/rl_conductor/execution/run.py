@@ -294,7 +294,7 @@ class Run:
         """Ends the run: reports its usage, emits `Finished`, and returns the trace."""
         self._add_unplanned_round(interruption)
         trace = self.trace(interruption)
-        report_run(trace, self.context.began)
+        report_run(trace, self.context.began, self.previous_rounds)
         if trace.answer is not None and trace.answer.source == "evidence":
             self._log_evidence(trace.answer)
         if self.context.has_listener:

@@ -183,7 +183,7 @@ def _report_usage(run: BaseRunManager, conductor: Conductor, trace: Trace) -> No
     )
     for handler in run.handlers:
         if isinstance(handler, UsageMetadataCallbackHandler):
-            handler.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]))
+            handler.on_llm_end(LLMResult(generations=[[ChatGeneration(message=message)]]), run_id=run.run_id)
 
 
 async def _dispatch(run: BaseRunManager, config: RunnableConfig, data: dict[str, Any]) -> None:

@@ -19,6 +19,12 @@ from langchain_core.callbacks import BaseCallbackHandler, UsageMetadataCallbackH
 from langchain_core.callbacks.manager import handle_event
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
+from langchain_core.runnables import ensure_config
+from langchain_core.runnables.config import (
+    get_async_callback_manager_for_config,
+    patch_config,
+    var_child_runnable_config,
+)
 from langchain_core.tracers.context import _configure_hooks, register_configure_hook
 from pydantic_core import to_json
 from typing_extensions import override
@@ -295,3 +301,21 @@ def disable_usage_callbacks() -> None:
         if isinstance(variable.get(), UsageMetadataCallbackHandler):
             variable.set(None)
     _callback.set(None)
+
+
+@contextmanager
+def suspend_budget_callback() -> Iterator[None]:
+    """Neither reserves nor counts the calls in this block, which a conductor makes and accounts for itself."""
+    if _callback.get() is None:
+        yield
+        return
+    token = _callback.set(None)
+    config = ensure_config()
+    manager = get_async_callback_manager_for_config(config)
+    manager.set_handlers([each for each in manager.handlers if not isinstance(each, BudgetCallback)])
+    config_token = var_child_runnable_config.set(patch_config(config, callbacks=manager))
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(config_token)
+        _callback.reset(token)
