@@ -84,8 +84,9 @@ class Gated(ScriptedModel):
             await self._wait(request)
         finally:
             self.held -= 1
-        async for delta in super().stream(request):
-            yield delta
+        async with aclosing(super().stream(request)) as deltas:
+            async for delta in deltas:
+                yield delta
 
 
 class Paced(ScriptedModel):
