@@ -211,6 +211,9 @@ async def test_a_failed_call_of_an_agent_counts_beside_its_other_calls(
     )
     assert call.usage.total_tokens == (3_000 if recovers else 2_000)
     assert call.usage.cost == Decimal(call.usage.total_tokens) / 1_000_000
+    charged = call.charged  # what a resumed run is charged for the call
+    assert (charged is None) is not unpriced
+    assert charged is None or (charged.usd > call.usage.cost and charged.tokens > call.usage.total_tokens)
 
 
 class LoopBound(Counted):

@@ -14,7 +14,7 @@ from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor._internal.validation import FieldError, field_errors, first_field_error
 from rl_conductor.agents.function_result import result_text
 from rl_conductor.agents.tool import vendor_safe_name
-from rl_conductor.calls.budget import Reservation
+from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.calls.failures import is_rejection
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.calls.scope import current_scope
@@ -54,6 +54,7 @@ __all__ = [
     "THOUGHT_PREFIX",
     "TIERS_WITH_OWN_PRICE",
     "AccessMode",
+    "Amount",
     "Described",
     "FieldError",
     "FunctionModel",

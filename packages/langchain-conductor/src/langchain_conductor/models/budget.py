@@ -34,7 +34,7 @@ from langchain_conductor.models.errors import is_rejected
 from langchain_conductor.models.prices import price_of_chat
 from langchain_conductor.models.replies import check_end, reply_usage
 from rl_conductor.errors import ConfigError, ModelError
-from rl_conductor.integration import PauseSignal, Reservation, UpperBound, current_scope, priced, upper_bound
+from rl_conductor.integration import Amount, PauseSignal, Reservation, UpperBound, current_scope, priced, upper_bound
 from rl_conductor.types import Message, Price, Request, Sampling, Usage, total
 
 MAX_TOKENS_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -61,6 +61,7 @@ class BudgetCallback(BaseCallbackHandler):
         self._name, self._price = name, price
         scope = current_scope.get()
         self._budget, self._runnable_reservation = scope.budget, scope.reservation
+        self._beyond_usage = scope.beyond_usage
         self._calls: dict[UUID, _CallInside] = {}
         self.usages: list[Usage] = []
         """The usage of each call that has ended, and of each call of the conductors inside of the runnable."""
@@ -123,20 +124,27 @@ class BudgetCallback(BaseCallbackHandler):
         if (call := self._pop(run_id)) is None:
             return
         replies = _replies(response)
-        self.usages.append(call.end(reply_usage(replies[0], call.price) if replies else priced(Usage(), None)))
+        self._record(call, call.end(reply_usage(replies[0], call.price) if replies else priced(Usage(), None)))
 
     @override
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Charges the whole reservation, since the failed call may have been billed, unless the vendor rejected it."""
         if (call := self._pop(run_id)) is not None:
-            self.usages.append(call.fail(is_rejected=not call.has_begun and is_rejected(error)))
+            self._record(call, call.fail(is_rejected=not call.has_begun and is_rejected(error)))
 
     def close(self) -> None:
         """Ends the remaining calls as failed ones: LangChain does not report the end of cancelled calls."""
         with self._lock:
             self._closed = True
             abandoned, self._calls = self._calls, {}
-        self.usages += [call.fail() for call in abandoned.values()]
+        for call in abandoned.values():
+            self._record(call, call.fail())
+
+    def _record(self, call: _CallInside, usage: Usage) -> None:
+        """Records the usage of a call, and what limits count for it besides."""
+        self.usages.append(usage)
+        if call.reservation is not None and self._beyond_usage is not None:
+            self._beyond_usage.append(call.reservation.used - Amount.of(usage))
 
     @contextmanager
     def _ensure_open(self) -> Iterator[None]:
