@@ -13,7 +13,8 @@ from typing import Any, get_args
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.event import listen, remove
 
 from core.runs import plan, pool_of
 from rl_conductor.calls.budget import Amount
@@ -66,6 +67,23 @@ def record(store: Store, events: list[Event]) -> None:
     for event in events:
         if isinstance(event, WorkflowPlanned | StepFinished):
             store.save_progress("run-1", event, Usage(calls=1, cost=Decimal("0.01")), CHARGED)
+
+
+async def test_a_process_that_only_reads_writes_nothing(store: Store, url: str) -> None:
+    statements = list[str]()
+
+    def record(_connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    listen(Engine, "before_cursor_execute", record)
+    try:
+        reader = await Store.open(url, create=False)
+        await reader.list_runs()
+        await reader.aclose()
+    finally:
+        remove(Engine, "before_cursor_execute", record)
+    assert statements
+    assert [each for each in statements if each.startswith(("INSERT", "UPDATE", "DELETE"))] == []
 
 
 async def test_only_the_first_claim_gets_the_run(store: Store, url: str) -> None:

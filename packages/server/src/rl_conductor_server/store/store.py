@@ -136,7 +136,8 @@ class Store:
 
     async def aclose(self) -> None:
         """Commits the queued writes, returns the rest of shares of budgets, and closes."""
-        self.write_queue.add(self._budgets.close)
+        if self._budgets.leased_keys or self.write_queue.lag:  # else a command that only reads would write
+            self.write_queue.add(self._budgets.close)
         await self.write_queue.aclose()
         await self._reader.aclose()
 
