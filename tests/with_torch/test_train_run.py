@@ -364,6 +364,17 @@ def test_a_run_with_other_workers_is_not_resumed(tmp_path: Path) -> None:
         train(config, tmp_path / "run", WorkerPool([pool["right"], pool["wrong"]]))
 
 
+@pytest.mark.parametrize("targets", ["query", ["query", "key"]])
+@pytest.mark.parametrize("warm_start", [None, {"questions": 1, "draw": "space", "subtasks": ["Solve it."]}])
+def test_lora_targets_without_a_module_are_an_error_before_any_worker_is_called(
+    tmp_path: Path, targets: str | list[str], warm_start: dict[str, Any] | None
+) -> None:
+    problem = r"lora.targets = .* matches no module of .*; its layers are q_proj, k_proj, v_proj, o_proj"
+    with pytest.raises(ConfigError, match=problem):
+        trained(tmp_path, lora={"targets": targets}, warm_start=warm_start)
+    assert not RunDir(tmp_path / "run").read_spending().calls
+
+
 def test_a_missing_reporter_is_reported_at_the_start(tmp_path: Path) -> None:
     config = toy_training.config(tmp_path, keep={"report_to": ["trackio"]})
     with pytest.raises(ConfigError, match="reporting to trackio needs its package: pip install trackio"):

@@ -88,11 +88,13 @@ def test_steps_of_the_small_recipe_contain_complete_contrast_sets() -> None:
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     (tmp_path / "plans.jsonl").touch()
+    (tmp_path / "m").mkdir()
     own = LEAST.replace("composite:train", "jsonl:tasks.jsonl")
     config = read_config(write_config(tmp_path, f'{own}[warm_start]\nplans = "plans.jsonl"\n'))
     assert config.warm_start is not None
     assert config.warm_start.plans == tmp_path / "plans.jsonl"
     assert config.task.name == f"jsonl:{tmp_path / 'tasks.jsonl'}"
+    assert config.model == str(tmp_path / "m")
 
 
 def test_paths_in_a_mixture_are_relative_to_the_file_too(tmp_path: Path) -> None:
@@ -107,6 +109,11 @@ def test_paths_in_a_mixture_are_relative_to_the_file_too(tmp_path: Path) -> None
 
 def test_a_task_without_a_file_keeps_its_name(tmp_path: Path) -> None:
     assert read_config(write_config(tmp_path, LEAST)).task.name == "composite:train"
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-7B-Instruct", "embedded:smollm2-135m"])
+def test_a_model_without_a_folder_keeps_its_name(tmp_path: Path, name: str) -> None:
+    assert read_config(write_config(tmp_path, LEAST.replace('"m"', f'"{name}"'))).model == name
 
 
 @pytest.mark.parametrize(
@@ -128,6 +135,11 @@ def test_a_task_without_a_file_keeps_its_name(tmp_path: Path) -> None:
         (f'{LEAST}[pool]\nfile = "pool.toml"\n', "not file and small"),
         (f'{LEAST}[warm_start]\nplans = "missing.jsonl"\n', "names 'missing.jsonl', but there is no file"),
         (LEAST.replace("[pool", "options = { limit = 3 }\n[pool"), "task: limit is not an option of the task"),
+        (LEAST.replace('"m"', '"./m"'), "names the model './m', but there is no folder"),
+        (
+            LEAST.replace('"m"', '"openai:gpt-5"'),
+            "the model 'openai:gpt-5' can't be trained: write a folder, a name on",
+        ),
         ("model = ", "is not TOML"),
     ],
 )

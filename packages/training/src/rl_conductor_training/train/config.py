@@ -14,13 +14,16 @@ from rl_conductor.plan_text.forms import Form
 from rl_conductor.pool.pool_file import PlannerSettings
 from rl_conductor.types import Roster, Wording
 from rl_conductor_training.tasks import TaskEntry
-from rl_conductor_training.workers.pool_settings import PoolSource
+from rl_conductor_training.workers.pool_settings import EMBEDDED_PREFIX, PoolSource
 
 Schedule = Literal["cosine", "linear", "constant_with_warmup"]
 """The shape of the learning rate after its warmup."""
 
 ROUNDING_TOLERANCE = 0.01
 """Maximum distance from a whole number of questions, so that a share of 0.333 of 3 counts as 1."""
+
+ALL_LINEAR = "all-linear"
+"""What peft calls all linear layers but the last."""
 
 
 class Reporter(StrEnum):
@@ -137,7 +140,7 @@ class LoraSettings(_Settings):
     """Scale of the adapter, relative to `rank`."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout within the adapter."""
-    targets: str | list[str] = "all-linear"
+    targets: str | list[str] = ALL_LINEAR
     """Names of the modules that get an adapter."""
 
 
@@ -292,6 +295,7 @@ def read_config(path: Path) -> TrainConfig:
     """
     config = read_toml(path, TrainConfig, "training file")
     resolved: dict[str, Any] = {
+        "model": _resolve_model(path, config.model),
         "task": config.task.resolve_paths(path.parent),
         "references": _resolve(path, config.references),
     }
@@ -304,6 +308,18 @@ def read_config(path: Path) -> TrainConfig:
         validation_task = config.validation.task.resolve_paths(path.parent)
         resolved["validation"] = config.validation.model_copy(update={"task": validation_task})
     return config.model_copy(update=resolved)
+
+
+def _resolve_model(config: Path, name: str) -> str:
+    """Returns the path of a model's folder from the working directory; other names stay as they are."""
+    folder = config.parent / Path(name).expanduser()
+    if folder.is_dir():
+        return str(folder)
+    if name.startswith((".", "/", "~")):
+        raise ConfigError(f"{str(config)!r} names the model {name!r}, but there is no folder {str(folder)!r}")
+    if ":" in name and not name.startswith(EMBEDDED_PREFIX):
+        raise ConfigError(f"the model {name!r} can't be trained: write a folder, a name on the hub, or embedded:NAME")
+    return name
 
 
 def _resolve(config: Path, path: Path | None) -> Path | None:

@@ -43,7 +43,7 @@ try:
     from transformers import PrinterCallback
     from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-    from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
+    from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, load_policy, lora_config
     from rl_conductor_training.train.prompt_lengths import check_prompts
     from rl_conductor_training.train.rewards.reward_fn import RewardFunction
     from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
@@ -303,9 +303,11 @@ def _build_trainer(setup: TrainingSetup, run_dir: RunDir) -> ConductorTrainer:
 def _load_policy(config: TrainConfig, run_dir: RunDir) -> LoadedModel:
     """Loads the model that GRPO begins with; when resuming, the trainer replaces its weights with the checkpoint's."""
     warm_start = run_dir.warm_start if config.warm_start else None
-    if warm_start is None or config.lora is None:
-        return load_model(str(warm_start or config.model), dtype=config.weight_dtype)
-    loaded = load_model(config.model, dtype=config.weight_dtype)
+    if warm_start is not None and config.lora is None:
+        return load_model(str(warm_start), dtype=config.weight_dtype)
+    loaded = load_policy(config)
+    if warm_start is None:
+        return loaded
     return replace(loaded, model=PeftModel.from_pretrained(loaded.model, warm_start, is_trainable=True))
 
 

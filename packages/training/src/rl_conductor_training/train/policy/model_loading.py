@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.grammar import constraint
 from rl_conductor.types import Grammar
 from rl_conductor.workflow.plan_space import PlanSpace
-from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.train.config import ALL_LINEAR, TrainConfig
 from rl_conductor_training.workers.pool_settings import EMBEDDED_PREFIX
 
 try:
@@ -74,6 +75,28 @@ def load_model(name: str, *, dtype: str) -> LoadedModel:
             " name of its base model"
         )
     return load_base_model(name, dtype=dtype)
+
+
+def load_policy(config: TrainConfig) -> LoadedModel:
+    """Loads the model of a training file, and checks that its modules fit `[lora]` before any worker is called.
+
+    Raises:
+        ConfigError: as for `load_model`, or no module has a name in `lora.targets`.
+    """
+    loaded = load_model(config.model, dtype=config.weight_dtype)
+    targets = config.lora.targets if config.lora else ALL_LINEAR
+    linear = [name for name, module in loaded.model.named_modules() if isinstance(module, torch.nn.Linear)]
+    if targets != ALL_LINEAR and not any(_is_target(name, targets) for name, _ in loaded.model.named_modules()):
+        names = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+        raise ConfigError(f"lora.targets = {targets!r} matches no module of {config.model!r}; its layers are {names}")
+    return loaded
+
+
+def _is_target(module: str, targets: str | list[str]) -> bool:
+    """Whether a module gets an adapter by peft's rules: a regular expression, or names with which its own one ends."""
+    if isinstance(targets, str):
+        return re.fullmatch(targets, module) is not None
+    return any(module == target or module.endswith(f".{target}") for target in targets)
 
 
 def load_base_model(name: str, *, dtype: str) -> LoadedModel:

@@ -29,7 +29,7 @@ from rl_conductor_training.train.budget import CapReachedError
 from rl_conductor_training.train.config import TrainConfig, WarmStartSettings
 from rl_conductor_training.train.policy.grammar_constraint import GrammarConstraint
 from rl_conductor_training.train.policy.logprobs import TokenLogProbs, plan_logprobs
-from rl_conductor_training.train.policy.model_loading import LoadedModel, load_model, lora_config
+from rl_conductor_training.train.policy.model_loading import LoadedModel, load_policy, lora_config
 from rl_conductor_training.train.prompt_instances import KEY_BYTES, PromptInstance, reasoning_prefix, sample_pool
 from rl_conductor_training.train.prompt_lengths import check_prompts
 from rl_conductor_training.train.rollouts.grammars import compile_round_grammars
@@ -82,7 +82,7 @@ def run_warm_start(
     if state_file.exists():
         return read_value(state_file, WarmStartState)
     setup.progress.begin("loading the model")
-    loaded = load_model(setup.config.model, dtype=setup.config.weight_dtype)
+    loaded = load_policy(setup.config)
     check_prompts(setup, loaded)
     demonstrations = _load_demonstrations(setup, settings, run_dir, loaded, save_spending)
     trainer = _build_trainer(setup, settings, run_dir, loaded, demonstrations)
