@@ -83,7 +83,11 @@ POOL = "[pools.p.small]\n"
     ("text", "message"),
     [
         ("x = [", "is not TOML"),
-        (TASKS + POOL + '[systems.s]\nkind = "magic"\n', r"systems.s: Input tag 'magic' .* 'alone', 'best-of-n'"),
+        (
+            TASKS + POOL + '[systems.s]\nkind = "magic"\n',
+            r"systems.s: no kind is 'magic'; write one of 'alone'",
+        ),
+        (TASKS + POOL + "[systems.s]\nlayers = 2\n", r"systems.s: kind is missing$"),
         (TASKS + POOL + SYSTEMS + "seeds = 3\n", "systems.s.alone.seeds: there is no such setting"),
         (TASKS + SYSTEMS + "[pools.p]\n", "write one of file, workers and small, not none"),
         (TASKS + SYSTEMS + '[pools.p]\nfile = "x.toml"\n[pools.p.small]\n', "not file and small"),

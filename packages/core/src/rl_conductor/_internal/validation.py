@@ -31,6 +31,8 @@ EXPECTATIONS = (
     (r"Input should be ", "write "),
     (r"(String|Decimal input|Value|List|Tuple|Set|Frozenset|Dictionary) should have ", "write "),
     (r"String should match pattern ", "write text that matches the pattern "),
+    (r"Input tag (.*) found using '(\w+)' does not match any of the expected tags:", r"no \2 is \1; write one of"),
+    (r"Unable to extract tag using discriminator '(\w+)'", r"\1 is missing"),
 )
 """Beginnings of pydantic's messages, and how ours begin instead."""
 DETAILS = re.compile(r", (unable to .*|got .*)$| after validation, not \d+$")
