@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import ModelRetryMiddleware
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
@@ -19,11 +18,10 @@ from pydantic import Field, PrivateAttr
 
 from core.models.wire.anthropic import AnthropicWire
 from core.models.wire.base import SECRET, Said, Seen
-from core.models.wire.openai import OpenAIWire
 from core.runs import plan
-from langchain_conductor import ChatConductor, ChatModel, RunnableModel
+from langchain_conductor import ChatConductor, ChatModel
 from langchain_vendor import AnthropicVendor, Vendor
-from rl_conductor import Limits, ModelError, Request, Sampling, ScriptedModel
+from rl_conductor import Limits, Request, Sampling, ScriptedModel
 from rl_conductor.types import Delta, JsonFormat
 
 PIECES = ["Hello", " to", " you", "."]
@@ -92,41 +90,6 @@ def test_the_reasoning_of_the_last_worker_is_streamed_before_its_text(version: A
     assert kinds == ["reasoning", "text", "text"]
     blocks: list[Any] = reduce(add, chunks).content_blocks
     assert [block.get("reasoning") or block["text"] for block in blocks] == ["six times seven", "42"]
-
-
-AGENTS: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
-    "an agent of one call": ({"stream_usage": True}, {"system_prompt": "You write."}, PIECES),
-    "no tokens in streams": ({}, {}, ["".join(PIECES)]),
-    "with a tool": ({"stream_usage": True}, {"tools": [str.upper]}, ["".join(PIECES)]),
-    "with middleware": ({"stream_usage": True}, {"middleware": [ModelRetryMiddleware()]}, ["".join(PIECES)]),
-}
-
-
-@pytest.mark.parametrize("kind", AGENTS)
-@pytest.mark.parametrize("awaited", [True, False])
-async def test_an_agent_streams_its_answer_if_only_one_call_can_write_it(
-    vendor: Vendor, kind: str, *, awaited: bool
-) -> None:
-    settings, options, expected = AGENTS[kind]
-    writer: Any = create_agent(chat_model(vendor, "gpt-4o-mini", **settings), **options)
-    chat = conductor(vendor, writer=writer, limits=Limits(usd=5))
-    chunks = [chunk async for chunk in chat.astream("hi")] if awaited else list(chat.stream("hi"))
-    assert [chunk.text for chunk in chunks if chunk.text] == expected
-    message = reduce(add, chunks)
-    assert answered_by_the_last_step(message)
-    usage = message.response_metadata["conductor"]["workers"]["writer"]
-    assert usage["unpriced_calls"] == 0
-    assert usage["output_tokens"] == 30 * usage["calls"]
-
-
-@pytest.mark.parametrize("scenario", ["unfinished", "breaks"])
-async def test_an_agents_streamed_answer_that_breaks_off_is_an_error(scenario: str) -> None:
-    with OpenAIWire.running() as vendor:
-        chat: Any = ChatOpenAI(
-            model=scenario, base_url=f"{vendor.url}/v1", api_key=SECRET, max_retries=0, stream_usage=True
-        )
-        with pytest.raises(ModelError, match=r"broke off|had an error"):
-            _ = [delta async for delta in RunnableModel(create_agent(chat)).stream(HELLO)]
 
 
 def test_streamed_plans_and_answers_ask_for_their_tokens_at_every_address(vendor: Vendor) -> None:

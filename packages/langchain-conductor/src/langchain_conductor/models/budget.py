@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler, UsageMetadataCallbackHandler
 from langchain_core.callbacks.manager import handle_event
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
+from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables import ensure_config
 from langchain_core.runnables.config import (
     get_async_callback_manager_for_config,
@@ -32,7 +32,7 @@ from typing_extensions import override
 from langchain_conductor.messages import PROVIDER, core_messages
 from langchain_conductor.models.errors import is_rejected
 from langchain_conductor.models.prices import price_of_chat
-from langchain_conductor.models.replies import check_end, reply_usage
+from langchain_conductor.models.replies import reply_usage
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.integration import Amount, PauseSignal, Reservation, UpperBound, current_scope, priced, upper_bound
 from rl_conductor.types import Message, Price, Request, Sampling, Usage, total
@@ -123,7 +123,9 @@ class BudgetCallback(BaseCallbackHandler):
         """Charges the reported usage of the call."""
         if (call := self._pop(run_id)) is None:
             return
-        replies = _replies(response)
+        generations = [item for candidates in response.generations for item in candidates]
+        messages = [generation.message for generation in generations if isinstance(generation, ChatGeneration)]
+        replies = [message for message in messages if isinstance(message, AIMessage)]
         self._record(call, call.end(reply_usage(replies[0], call.price) if replies else priced(Usage(), None)))
 
     @override
@@ -157,48 +159,6 @@ class BudgetCallback(BaseCallbackHandler):
     def _pop(self, run_id: UUID) -> _CallInside | None:
         with self._lock:
             return self._calls.pop(run_id, None)
-
-
-def _replies(response: LLMResult) -> list[AIMessage]:
-    generations = [item for candidates in response.generations for item in candidates]
-    messages = [generation.message for generation in generations if isinstance(generation, ChatGeneration)]
-    return [message for message in messages if isinstance(message, AIMessage)]
-
-
-class StreamingBudgetCallback(BudgetCallback):
-    """Also passes on the chunks of replies. Its last two methods make chat models stream, as LangChain's tracers do."""
-
-    def __init__(self, name: str, price: Price | None, on_chunk: Callable[[BaseMessage], None]) -> None:
-        super().__init__(name, price)
-        self._on_chunk = on_chunk
-        self._has_chunks = False
-
-    @override
-    def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        """Passes the chunk on."""
-        super().on_llm_new_token(token, run_id=run_id, **kwargs)
-        if isinstance(chunk := kwargs.get("chunk"), ChatGenerationChunk):
-            self._has_chunks = True
-            self._on_chunk(chunk.message)
-
-    @override
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        """Also checks that the chunks are the whole reply.
-
-        Raises:
-            BadResponseError: they are not.
-        """
-        super().on_llm_end(response, run_id=run_id, **kwargs)
-        for reply in _replies(response) if self._has_chunks else ():
-            check_end(reply, self._name)
-
-    def tap_output_aiter(self, run_id: UUID, output: Any) -> Any:  # noqa: ARG002
-        """Returns `output`."""
-        return output
-
-    def tap_output_iter(self, run_id: UUID, output: Any) -> Any:  # noqa: ARG002
-        """Returns `output`."""
-        return output
 
 
 @dataclass(eq=False)
@@ -270,20 +230,14 @@ logging.getLogger(handle_event.__module__).addFilter(_is_about_others)
 
 
 @contextmanager
-def enforce_budget(
-    name: str, price: Price | None, on_chunk: Callable[[BaseMessage], None] | None = None
-) -> Iterator[BudgetCallback]:
+def enforce_budget(name: str, price: Price | None) -> Iterator[BudgetCallback]:
     """Reserves the language model calls of this block in the limits of the surrounding run, and counts their usage.
 
-    If the block fails, the call that it is part of gets the usage; if it pauses, the signal does.
-
-    Args:
-        name: that of the runnable that is called.
-        price: of all its models; by default each call has the price of its own model.
-        on_chunk: makes the models stream, and gets the chunks of their replies.
+    The arguments are those of `BudgetCallback`. If the block fails, the call that it is part of gets the usage; if it
+    pauses, the signal does.
     """
     outer = current_scope.get()
-    callback = BudgetCallback(name, price) if on_chunk is None else StreamingBudgetCallback(name, price, on_chunk)
+    callback = BudgetCallback(name, price)
     token = _callback.set(callback)
     scope = current_scope.set(replace(outer, nested_usage=callback.usages))
     try:

@@ -14,9 +14,6 @@ from rl_conductor.integration import call_async_or_sync, parts_of, stream_async_
 SYNC_AND_ASYNC_FIELDS = (("func", "afunc"), ("func", "coroutine"), ("_transform", "_atransform"))
 """Fields in which LangChain's functions, graph nodes, tools and generators store their sync and async versions."""
 
-AGENTS = "langchain.agents"
-"""The package of `create_agent`, its middleware and its strategies for schemas."""
-
 GRAPH_PREFIXES = ("__", "checkpoint_")
 """How names in `configurable` begin by which LangGraph finds the place of a call in its graph."""
 
@@ -44,17 +41,6 @@ def stream(
 def has_graph(runnable: Runnable[Any, Any]) -> bool:
     """Whether `runnable` is or contains a LangGraph graph."""
     return any(_graphs_in(runnable))
-
-
-def makes_one_call(runnable: Runnable[Any, Any]) -> bool:
-    """Whether `runnable` is an agent whose only model call writes the answer: without tools, middleware and schema."""
-    graphs = list(_graphs_in(runnable))
-    if graphs != [runnable] or set(graphs[0].nodes) != {"__start__", "model"}:
-        return False
-    node = graphs[0].nodes["model"].bound
-    modules = {getattr(getattr(node, name, None), "__module__", None) for name in ("func", "afunc")}
-    classes = (cls for _, part in parts_of(runnable) for cls in type(part).__mro__)
-    return modules == {f"{AGENTS}.factory"} and not any(cls.__module__.startswith(AGENTS) for cls in classes)
 
 
 def has_graph_without_thread(runnable: Runnable[Any, Any]) -> bool:

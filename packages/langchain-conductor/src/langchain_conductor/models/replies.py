@@ -35,8 +35,8 @@ def core_completion(message: AIMessage, *, model: str, price: Price | None) -> C
     Raises:
         BadResponseError: the stream of the reply ended before the reply was complete.
     """
-    if isinstance(message, AIMessageChunk):
-        check_end(message, model)
+    if _is_cut_off(message):
+        raise BadResponseError(f"{model}: the reply broke off before it was complete", model=model)
     metadata = message.response_metadata
     refusal = refusal_text(message)
     reply = core_message(message)
@@ -105,13 +105,9 @@ def finish_reason(message: AIMessage) -> FinishReason:
     return parse_finish_reason(reason, tool_calls=bool(message.tool_calls))
 
 
-def check_end(message: AIMessage, model: str) -> None:
-    """Checks that the chunks of a reply were all there are.
-
-    Raises:
-        BadResponseError: their vendor always says why a reply ended, and they don't say it.
-    """
+def _is_cut_off(message: AIMessage) -> bool:
+    """Whether chunks of a vendor that always says why a reply ended don't say it."""
     metadata = message.response_metadata
-    has_reason = any(metadata.get(key) for key in (*FINISH_KEYS, "status"))
-    if metadata.get("model_provider") in PROVIDERS_WITH_REASON and not has_reason:
-        raise BadResponseError(f"{model}: the reply broke off before it was complete", model=model)
+    if not isinstance(message, AIMessageChunk) or metadata.get("model_provider") not in PROVIDERS_WITH_REASON:
+        return False
+    return not any(metadata.get(key) for key in (*FINISH_KEYS, "status"))

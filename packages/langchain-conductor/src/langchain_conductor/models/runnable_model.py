@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from functools import cached_property
 from typing import Any, TypeGuard, cast, get_type_hints, is_typeddict
 from uuid import uuid4
 
 from langchain_core.documents import Document
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, BaseMessageChunk
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, RunnableSequence, ensure_config
@@ -28,23 +27,11 @@ from langchain_conductor.models.invocation import (
     has_graph,
     has_graph_without_thread,
     is_async_only,
-    makes_one_call,
     stream,
 )
 from langchain_conductor.models.prices import highest_price, prices_in
-from langchain_conductor.models.replies import reasoning_text
-from langchain_conductor.models.sampling import usage_setting
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import (
-    callback_to_async_iterator,
-    checked,
-    parts_of,
-    priced,
-    prompt_in,
-    require,
-    subtask_in,
-    within,
-)
+from rl_conductor.integration import checked, priced, prompt_in, require, subtask_in, within
 from rl_conductor.models import Capabilities
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage, total
 
@@ -109,25 +96,7 @@ class RunnableModel:
     async def complete(self, request: Request) -> Completion:
         """Returns the whole reply."""
         require(self, request)
-        return await self._complete(request)
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the reply if the runnable streams text, or is an agent of one call; else yields it as one piece."""
-        require(self, request)
-        if self._makes_one_call:
-            deltas = self._stream_call(request)
-        elif self._streams_reply:
-            deltas = self._stream_pieces(request)
-        else:
-            completion = await self._complete(request)
-            yield Delta(text=completion.text, completion=completion)
-            return
-        async with aclosing(deltas):
-            async for delta in deltas:
-                yield delta
-
-    async def _complete(self, request: Request, on_chunk: Callable[[BaseMessage], None] | None = None) -> Completion:
-        with translate_errors(self.name, self.runnable), self._enforce_budget(on_chunk) as calls:
+        with translate_errors(self.name, self.runnable), self._enforce_budget() as calls:
             async with asyncio.timeout(request.timeout):
                 value = self._to_input(request)
                 output = await invoke_interruptible(
@@ -135,28 +104,13 @@ class RunnableModel:
                 )
         return self._to_completion(request, output, calls.usages)
 
-    async def _stream_call(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the reply of the only model call."""
-        streamed_text = ""
-
-        async def work(emit: Callable[[BaseMessage | Completion], None]) -> None:
-            loop = asyncio.get_running_loop()
-
-            def emit_soon(item: BaseMessage | Completion) -> None:
-                loop.call_soon_threadsafe(emit, item)  # the model may run in a thread
-
-            emit_soon(await self._complete(request, emit_soon))
-
-        async with aclosing(callback_to_async_iterator(work)) as items:
-            async for item in items:
-                if isinstance(item, Completion):
-                    yield self._last_delta(item, streamed_text)
-                elif (delta := Delta(text=str(item.text), reasoning=reasoning_text(item))) != Delta():
-                    streamed_text += delta.text
-                    yield delta
-
-    async def _stream_pieces(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the text that the runnable streams."""
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Streams the reply if the runnable streams text; else yields it as one piece."""
+        require(self, request)
+        if not self._streams_reply:
+            completion = await self.complete(request)
+            yield Delta(text=completion.text, completion=completion)
+            return
         output: Any = None
         streamed_text = ""
         with translate_errors(self.name, self.runnable), self._enforce_budget() as calls:
@@ -168,18 +122,14 @@ class RunnableModel:
                     streamed_text += text
                     if text:
                         yield Delta(text=text)
-        yield self._last_delta(self._to_completion(request, output, calls.usages), streamed_text)
-
-    def _last_delta(self, completion: Completion, streamed_text: str) -> Delta:
-        return Delta(text=completion.text.removeprefix(streamed_text), completion=completion)
+        completion = self._to_completion(request, output, calls.usages)
+        yield Delta(text=completion.text.removeprefix(streamed_text), completion=completion)
 
     async def aclose(self) -> None:
         """Does nothing: the resources of the runnable belong to the code that created it."""
 
-    def _enforce_budget(
-        self, on_chunk: Callable[[BaseMessage], None] | None = None
-    ) -> AbstractContextManager[BudgetCallback]:
-        return enforce_budget(self.name, None if self.price is self._found_price else self.price, on_chunk)
+    def _enforce_budget(self) -> AbstractContextManager[BudgetCallback]:
+        return enforce_budget(self.name, None if self.price is self._found_price else self.price)
 
     def _call_config(self) -> RunnableConfig:
         """Returns what a call sets explicitly, since the config of a graph takes precedence over that of its caller.
@@ -203,12 +153,6 @@ class RunnableModel:
     @cached_property
     def _async_only(self) -> bool:
         return is_async_only(self.runnable)
-
-    @cached_property
-    def _makes_one_call(self) -> bool:
-        """Whether it is an agent of one call, which may be streamed because its models report their tokens then."""
-        models = (part for _, part in parts_of(self.runnable) if isinstance(part, BaseChatModel))
-        return makes_one_call(self.runnable) and not any(usage_setting(model) for model in models)
 
     @cached_property
     def _streams_reply(self) -> bool:

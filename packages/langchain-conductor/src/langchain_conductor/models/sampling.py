@@ -39,7 +39,7 @@ def apply_sampling(
             options[option] = requested.get(name, value)
         elif value is not None:
             requested.setdefault(name, value)
-    settings = usage_setting(chat) | {
+    settings = _usage_setting(chat) | {
         field: requested[name] for field, name in fields if requested.get(name) is not None
     }
     if requested.get("stop") and not any(name == "stop" for _, name in fields):
@@ -52,7 +52,7 @@ def apply_sampling(
     return copy, options
 
 
-def usage_setting(chat: BaseChatModel) -> dict[str, Any]:
+def _usage_setting(chat: BaseChatModel) -> dict[str, Any]:
     """Returns the setting that makes streamed replies report their tokens, unless the user chose.
 
     LangChain's OpenAI model asks for them at OpenAI's own address only; at any other, the tokens would count as none.
