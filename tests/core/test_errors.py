@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from datetime import UTC, datetime
 
@@ -59,6 +60,24 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 def test_a_model_error_knows_whether_it_may_pass(error: type[ModelError], retryable: bool) -> None:
     assert error("x", model="m").retryable is retryable
     assert error("x", model="m", retryable=not retryable).retryable is not retryable
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModelError("x", model="m", status=503, retry_after=2.0),
+        ReplyFormatError("x", model="m", completion=Completion(message=Message.assistant("No."), model="m")),
+        LimitError("x", limit="usd", needed=2, remaining=1, owner="key"),
+        PolicyError("x", rule="deny"),
+        WorkflowValidationError("a", "b"),
+        errors.ConfigError("x"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_whole_from_another_process(error: ConductorError) -> None:
+    received = pickle.loads(pickle.dumps(error))
+    assert type(received) is type(error)
+    assert (str(received), vars(received)) == (str(error), vars(error))
 
 
 def test_errors_carry_what_they_are_about() -> None:

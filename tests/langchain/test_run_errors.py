@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -117,3 +118,11 @@ def test_a_question_without_text_ends_a_batch_unless_it_returns_errors() -> None
     results: list[Any] = model.batch(["Why?", ""], return_exceptions=True)
     answer, error = results
     assert (answer.text, type(error)) == ("An answer.", ConfigError)
+
+
+def test_an_error_of_a_run_comes_whole_from_another_process() -> None:
+    with pytest.raises(RunError) as caught:
+        chat(status(429)).invoke("Hi.")
+    received = pickle.loads(pickle.dumps(caught.value))
+    assert (str(received), received.trace) == (str(caught.value), caught.value.trace)
+    assert isinstance(received, lc_errors.ModelRateLimitError)

@@ -29,7 +29,8 @@ values, and `ScriptError`, a fault in a test, which no run may catch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -46,6 +47,16 @@ class ConductorError(Exception):
     """
 
     ends_run = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keeps the attributes for other processes; Python would call the class with the message only, which fails."""
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[ConductorError], args: tuple[Any, ...], attributes: Mapping[str, Any]) -> ConductorError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class ConfigError(ConductorError):
