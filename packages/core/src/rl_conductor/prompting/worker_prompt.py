@@ -34,6 +34,9 @@ _REPLY = re.compile(
 
 _BEFORE_SUBTASK = "\n\n" + SUBTASK.partition("{subtask}")[0]
 
+_BLANK_TEXT = TextPart(text="")
+"""Copied for the text of each prompt, as copying is faster than validation."""
+
 _to_json = JSONEncoder(ensure_ascii=False).encode  # `json.dumps` creates an encoder for each text
 
 
@@ -76,13 +79,14 @@ def worker_prompt(question: str, evidence: Sequence[Evidence], subtask: str, *, 
 def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, ...]:
     """Replaces the text of the last user message by `prompt` and keeps its images and files.
 
-    Without a user message, `prompt` is appended as one.
+    Without a user message, `prompt` is appended as one. It consists of texts that were validated.
     """
     last = last_user_index(conversation)
     if last is None:
         return (*conversation, Message.user(prompt))
     attachments = [part for part in conversation[last].content if not isinstance(part, TextPart)]
-    replaced = conversation[last].model_copy(update={"content": (TextPart(text=prompt), *attachments)})
+    content = (_BLANK_TEXT.model_copy(update={"text": prompt}), *attachments)
+    replaced = conversation[last].model_copy(update={"content": content})
     return (*conversation[:last], replaced, *conversation[last + 1 :])
 
 

@@ -85,7 +85,7 @@ class Continuation(Value):
 
     worker: str
     """The worker that made the tool calls."""
-    prompt: str | None = None
+    prompt: Text | None = None
     """The last user message as that worker saw it: delimited evidence, then the worker's own subtask; `None` if it saw
     the message as it is."""
     sources: Names | None = None
