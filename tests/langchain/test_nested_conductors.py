@@ -129,8 +129,8 @@ async def test_calls_and_dollars_of_a_conductor_inside_of_a_worker_are_those_of_
     assert Decimal(usage["cost"]) * 1_000_000 == usage["input_tokens"] + usage["output_tokens"] > 0
 
 
-def test_a_limit_of_dollars_counts_a_conductor_inside_of_an_agent_that_costs_nothing_itself() -> None:
-    worker = {"model": create_agent(team()), "price": {"input": 0, "output": 0}}
+def test_a_limit_of_dollars_counts_a_conductor_inside_of_an_agent() -> None:
+    worker = {"model": create_agent(team())}
     answer = around(worker, limits=Limits(usd=Decimal(1))).invoke("Well?")
     assert Decimal(team_usage(answer)["cost"]) > 0
     with pytest.raises(RunError, match=r"limits\.usd"):

@@ -205,6 +205,12 @@ async def test_a_body_after_the_header_upgrade_is_rejected_instead_of_lost(serve
     )
 
 
+async def test_a_request_for_two_hosts_is_rejected(serve: Serve) -> None:
+    reply = await say(await serve(intake=QUICK), "GET /healthz HTTP/1.1\r\nhost: localhost\r\nhost: other\r\n\r\n")
+    assert reply.startswith(b"HTTP/1.1 400")
+    assert reply.endswith(b"\r\n\r\nSend one header 'host'.")
+
+
 async def test_a_request_without_a_body_is_answered_whatever_it_would_upgrade_to(serve: Serve) -> None:
     at = await serve(intake=QUICK)
     upgrade = {"connection": "upgrade, http2-settings", "upgrade": "h2c", "http2-settings": "AAMAAABkAAQAAP__"}

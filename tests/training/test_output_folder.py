@@ -35,6 +35,12 @@ def test_a_second_process_is_refused_until_the_first_one_ends_or_dies(tmp_path: 
         assert (tmp_path / "rows.jsonl").read_text() == "{}"
 
 
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "report").touch()
+    with pytest.raises(ConfigError, match="is a file; name a folder with --out"), lock_folder(tmp_path / "report"):
+        pass
+
+
 def test_blocks_may_be_nested(tmp_path: Path) -> None:
     with lock_folder(tmp_path), lock_folder(tmp_path):
         (tmp_path / "rows.jsonl").write_text("{}")

@@ -16,6 +16,10 @@ from rl_conductor.types import Completion, Delta, Message, Price, Request, Tool,
 HELLO = Request.user("hello there")
 
 
+def completion(text: str) -> Completion:
+    return Completion(message=Message.assistant(text), usage=Usage(), model="m")
+
+
 async def texts(model: ScriptedModel, count: int) -> list[str]:
     return [(await model.complete(HELLO)).text for _ in range(count)]
 
@@ -26,8 +30,9 @@ async def test_replies_come_in_the_order_of_the_script() -> None:
     model.assert_complete()
 
 
-async def test_a_single_string_is_said_every_time() -> None:
-    model = ScriptedModel("always")
+@pytest.mark.parametrize("reply", ["always", Message.assistant("always"), completion("always")])
+async def test_a_single_reply_is_said_every_time(reply: str | Message | Completion) -> None:
+    model = ScriptedModel(reply)
     assert await texts(model, 3) == ["always"] * 3
     model.assert_complete()
 

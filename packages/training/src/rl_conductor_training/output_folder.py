@@ -21,8 +21,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
     The folder is created; it is removed again if the block wrote nothing.
 
     Raises:
-        ConfigError: another process uses the folder, or it can't be written to.
+        ConfigError: another process uses the folder, it can't be written to, or it is a file.
     """
+    if folder.is_file():
+        raise ConfigError(f"{str(folder)!r} is a file; name a folder with --out")
     is_new = not folder.exists()
     # A singleton may be locked by nested blocks.
     lock = FileLock(folder / LOCK_FILE, timeout=0, is_singleton=True)

@@ -28,14 +28,14 @@ class ScriptedModel(StreamingModel):
 
     def __init__(
         self,
-        replies: Sequence[Scripted] | Callable[[Request], Scripted],
+        replies: str | Message | Completion | Exception | Sequence[Scripted] | Callable[[Request], Scripted],
         *,
         name: str = "scripted",
         delay: float | Callable[[Request], float] = 0.0,
         price: Price | None = FREE,
         capabilities: Capabilities = ALL,
     ) -> None:
-        """`delay` is in seconds, before each reply. A string as `replies` is returned for every request."""
+        """`delay` is in seconds, before each reply. A single reply as `replies` is returned for every request."""
         self.name = f"scripted:{name}"
         self.price = price
         self.capabilities = capabilities
@@ -47,7 +47,7 @@ class ScriptedModel(StreamingModel):
         self._replies: list[Scripted] = []
         if callable(replies):
             self._make = replies
-        elif isinstance(replies, str):
+        elif isinstance(replies, str | Message | Completion | Exception):
             self._make = lambda _: replies
         else:
             self._replies = list(replies)

@@ -116,6 +116,8 @@ class LimitingProtocol(HttpToolsProtocol):
             return self._size_fault
         if self.parser.should_upgrade() and _has_body(dict(self.headers)):  # the parser would not read the body
             return "Send requests with a body without the header 'upgrade': this server speaks HTTP/1.1."
+        if sum(name == b"host" for name, _ in self.headers) > 1:  # a proxy may have checked another one
+            return "Send one header 'host'."
         return None
 
     @property
