@@ -219,9 +219,9 @@ class Attempt:
         size, pieces = ReplySize(self._model.name), ReplyPieces(on_text, self._call.on_reasoning)
 
         def pass_on(text: str, reasoning: str = "") -> None:
-            if text and reader is not None and not self.has_streamed:
-                reasoning += reader.reasoning
-            self.has_streamed = self.has_streamed or bool(text)
+            if text and not self.has_streamed:
+                self.has_streamed = True
+                reasoning += reader.reasoning if reader else ""  # that in the text is complete now
             pieces.add(text, reasoning)
 
         async with aclosing(self._open_stream()) as deltas:

@@ -19,11 +19,12 @@ class ReplyPieces:
 
     def add(self, text: str, reasoning: str) -> None:
         """Adds pieces, of which the reasoning comes first."""
-        if self._reasoning is not None:
+        if reasoning and self._reasoning is not None:
             self._reasoning.add(reasoning)
-            if text:
+        if text:
+            if self._reasoning is not None:
                 self._reasoning.end()
-        self._text.add(text)
+            self._text.add(text)
 
     def end(self) -> None:
         """Passes on the waiting pieces."""
