@@ -112,7 +112,8 @@ async def test_nested_records_are_bounded() -> None:
     reply = call.nested.runs[0].rounds[0].results[1].text
     assert len(reply) < 1.1 * MAX_TEXT_CHARS
     assert "characters left out" in reply
-    assert all(inner.request is None for inner in call.nested.runs[0].rounds[0].calls)
+    inner_calls = call.nested.runs[0].rounds[0].calls
+    assert all(inner.request is None and len(inner.request_fingerprint) == 64 for inner in inner_calls)
     assert len(call.nested.model_dump_json()) < MAX_NESTED_CHARS
     assert trace.text.startswith("long long"), "only the record is cut"
 
