@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import secrets
 import sqlite3
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, func, literal_column, select, text
 
 from core.runs import plan, pool_of
 from rl_conductor.calls.budget import Amount
@@ -33,6 +36,13 @@ SEARCHES = (
     *("cats AND dogs", "AND", "NEAR(the", "cats OR", "OR door", "dogs cats", "NOT", "a.b", "question : {", "^ -"),
     *("grosses", "GROSS", "übel", "Übel", "ÜBER", "über", "東京都", "京都", "京都庁", "maß", "MASS", "zz", "", "ab\0c"),
 )
+
+HAYSTACK = """
+UPDATE runs SET question = question || r.texts FROM (
+    SELECT string_agg(md5(n::text), ' needle the ') AS texts FROM generate_series(1, 30000) AS n
+) AS r
+"""
+"""Makes the texts of runs a megabyte long."""
 
 
 @pytest.fixture(params=[1, 2, 100])
@@ -144,6 +154,49 @@ async def test_the_index_changes_neither_the_order_nor_the_pages_nor_other_filte
     assert await found(store, "needle", worker="b") == []
     assert await found(store, "needle", key="green") == []
     assert await found(store, "needle", status="failed") == []
+
+
+async def test_a_rare_text_is_found_without_reading_all_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    await add(store, "rare", "a needle")
+    await add(store, "other", "hay")
+    monkeypatch.delattr(search, "select_runs")
+    assert await found(store, "needle") == ["rare"]
+    assert await found(store, "needles") == []
+
+
+async def test_a_text_is_found_in_postgres_without_its_index(postgres: str) -> None:
+    store = await Store.open(postgres)
+    await add(store, "run-1", "a needle")
+    await store.write_queue.execute(lambda connection: connection.execute(text("DROP INDEX runs_by_text")))
+    assert await found(store, "needle") == ["run-1"]
+    await store.aclose()
+
+
+async def test_a_text_is_found_in_postgres_although_its_index_takes_long(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await Store.open(postgres)
+    await add(store, "run-1", "a needle in the hay", "no ho")
+    await store.write_queue.execute(lambda connection: connection.execute(text(HAYSTACK)))
+    one_millisecond = func.set_config("statement_timeout", "1", literal_column("true"))
+    monkeypatch.setattr(search, "_limit_time", select(literal_column("true"), one_millisecond))
+    assert await found(store, "needle in the") == ["run-1"]
+    await store.aclose()
+
+
+async def test_a_user_of_postgres_who_may_not_install_modules_can_search(
+    postgres: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"user_{secrets.token_hex(8)}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN")
+        connection.execute(f"GRANT CREATE ON SCHEMA public TO {name}")
+    caplog.set_level(logging.INFO)
+    store = await Store.open(postgres.replace("postgres@", f"{name}@"))
+    assert "has no index of texts" in caplog.text
+    await add(store, "run-1", "a needle")
+    assert await found(store, "needle") == ["run-1"]
+    await store.aclose()
 
 
 async def test_what_is_not_stored_and_what_was_deleted_is_not_in_the_index(

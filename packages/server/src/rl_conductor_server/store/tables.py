@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table, column, table
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    column,
+    literal_column,
+    table,
+)
+from sqlalchemy import Text as SqlText
 from sqlalchemy import text as sql
 from sqlalchemy.types import TypeEngine
 
@@ -29,6 +44,7 @@ def _usage_columns(*, calls: type[TypeEngine[int]]) -> list[Column[Any]]:
 
 metadata = MetaData()
 IS_RUNNING = sql("status = 'running'")
+HAS_ENDED = sql("status <> 'running'")
 IS_CACHEABLE = sql("cache_digest IS NOT NULL")
 IS_IN_SESSION = sql("session IS NOT NULL")
 
@@ -98,6 +114,9 @@ indexed_runs = table("indexed_runs", column("number"), column("run"))
 
 unindexed_runs = table("unindexed_runs", column("run"))
 """The runs that are to be added to it, see `Statements.index_runs`."""
+
+SEARCHED_TEXT: ColumnElement[str] = literal_column("(question || chr(10) || coalesce(answer, ''))", SqlText)
+"""What Postgres' index `runs_by_text` of trigrams has of each run that has ended, see migration 0001."""
 
 pairs = Table(
     "pairs",

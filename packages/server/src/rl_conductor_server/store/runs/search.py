@@ -1,8 +1,8 @@
-"""Finds runs, in SQLite by an index of their texts where that is faster.
+"""Finds runs, by an index of the trigrams in their texts where that is faster.
 
-The index has the trigrams of texts. It finds the few runs that have a rare text; reading all runs, the newest first,
-soon finds enough that have a frequent one. Postgres has no such index: its planner takes a phrase of frequent words for
-a rare one, and would then read all runs that have the words.
+The index finds the few runs that have a rare text; reading all runs, the newest first, soon finds enough that have a
+frequent one. SQLite's index is fast in counting the runs that have all trigrams of a text. That of Postgres may read
+all runs with these trigrams, so it gets little time. A Postgres without the module `pg_trgm` has none.
 """
 
 from __future__ import annotations
@@ -10,44 +10,111 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, CompoundSelect, Result, func, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Result,
+    Select,
+    SelectBase,
+    func,
+    literal_column,
+    select,
+    union_all,
+)
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from rl_conductor_server.store.column_types import sanitize
 from rl_conductor_server.store.models import Search
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.queries import select_runs, select_runs_among
-from rl_conductor_server.store.tables import IS_RUNNING, indexed_runs, run_trigrams, runs, unindexed_runs
+from rl_conductor_server.store.tables import (
+    HAS_ENDED,
+    IS_RUNNING,
+    SEARCHED_TEXT,
+    indexed_runs,
+    run_trigrams,
+    runs,
+    unindexed_runs,
+)
 
 MAX_CANDIDATES = 4_000
 """Maximum number of runs that are read because the index has them. A text of more runs is found as fast without it:
 among a million, 50 of them are in the newest 12,500 on average."""
 MAX_TRIGRAMS = 50
-"""Maximum number of trigrams that are looked up."""
+"""Maximum number of trigrams that are looked up in SQLite."""
+MIN_CHARS = 3
+"""Shorter texts have no trigram."""
+POSTGRES_MILLISECONDS = 40
+"""Maximum time of a query that uses the index of Postgres."""
+QUERY_CANCELED = "57014"
+"""The `SQLSTATE` of a query that takes more time."""
+
+_limit_time = select(
+    func.to_regclass("runs_by_text").is_not(None),
+    func.set_config("statement_timeout", str(POSTGRES_MILLISECONDS), literal_column("true")),
+    func.set_config("plan_cache_mode", "force_custom_plan", literal_column("true")),  # plans depend on the text
+)
+"""Returns whether Postgres has the index, and limits the time of the queries that follow in the transaction."""
 
 
 async def find_runs(
     reader: StoreReader, search: Search, columns: Sequence[ColumnElement[Any]], *, limit: int
 ) -> Result[Any]:
     """Returns columns of the runs that match, newest first."""
-    query = select_runs(search, columns, limit=limit)
-    if reader.dialect == "sqlite" and search.text and (trigrams := _trigrams_of(search.text)):
-        candidates = _select_candidates(trigrams)
-        count = select(func.count()).select_from(candidates.limit(MAX_CANDIDATES + 1).subquery())
-        if (await reader.execute(count)).scalar_one() <= MAX_CANDIDATES:
-            query = select_runs_among(candidates, search, columns, limit=limit)
-    return await reader.execute(query)
+    text = sanitize(search.text or "")
+    if len(text) < MIN_CHARS:
+        return await reader.execute(select_runs(search, columns, limit=limit))
+    is_sqlite = reader.dialect == "sqlite"
+    candidates = _candidates_in_sqlite(text) if is_sqlite else _candidates_in_postgres(text)
+    count = select(func.count()).select_from(candidates.limit(MAX_CANDIDATES + 1).subquery())
+    query = select_runs_among(candidates, search, columns, limit=limit)
+    rows = await (_find_in_sqlite if is_sqlite else _find_in_postgres)(reader, count, query)
+    return await reader.execute(select_runs(search, columns, limit=limit)) if rows is None else rows
 
 
-def _select_candidates(trigrams: str) -> CompoundSelect[Any]:
-    """Selects the ids of the runs that may have a text: those that SQLite's index finds, and those that it lacks."""
+async def _find_in_sqlite(reader: StoreReader, count: Select[Any], query: Select[Any]) -> Result[Any] | None:
+    """Returns the result of `query`, unless the index has too many runs."""
+    is_rare = (await reader.execute(count)).scalar_one() <= MAX_CANDIDATES
+    return await reader.execute(query) if is_rare else None
+
+
+async def _find_in_postgres(reader: StoreReader, count: Select[Any], query: Select[Any]) -> Result[Any] | None:
+    """Returns the result of `query`, unless the index has too many runs, takes long, or is missing."""
+
+    async def find(connection: AsyncConnection) -> Result[Any] | None:
+        has_index = (await connection.execute(_limit_time)).one()[0]
+        if not has_index or (await connection.execute(count)).scalar_one() > MAX_CANDIDATES:
+            return None
+        rows: Result[Any] = (await connection.execute(query)).freeze()()
+        return rows
+
+    try:
+        return await reader.run(find)
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != QUERY_CANCELED:
+            raise
+        return None
+
+
+def _candidates_in_sqlite(text: str) -> CompoundSelect[Any]:
+    """Selects the ids of the runs that may have a text: those that the index finds, and those that it lacks."""
     indexed = select(indexed_runs.c.run).join(run_trigrams, run_trigrams.c.rowid == indexed_runs.c.number)
-    indexed = indexed.where(run_trigrams.c.run_trigrams.match(trigrams))
-    running = select(runs.c.id).where(IS_RUNNING)
-    return union_all(indexed, select(unindexed_runs.c.run), running)
+    indexed = indexed.where(run_trigrams.c.run_trigrams.match(_trigrams_of(text)))
+    return _with_running(indexed, select(unindexed_runs.c.run))
+
+
+def _candidates_in_postgres(text: str) -> CompoundSelect[Any]:
+    """Selects the ids of the runs that may have a text, by the expression that the index has."""
+    indexed = select(runs.c.id).where(HAS_ENDED, SEARCHED_TEXT.icontains(text, autoescape=True))
+    return _with_running(indexed)
+
+
+def _with_running(*selected: SelectBase) -> CompoundSelect[Any]:
+    return union_all(*selected, select(runs.c.id).where(IS_RUNNING))
 
 
 def _trigrams_of(text: str) -> str:
-    """Returns FTS5's expression for the trigrams of a text, as quoted strings; empty if the text is too short."""
-    text = sanitize(text)
+    """Returns FTS5's expression for the trigrams of a text, as quoted strings."""
     trigrams = list(dict.fromkeys(text[start : start + 3] for start in range(len(text) - 2)))
     return " ".join('"' + trigram.replace('"', '""') + '"' for trigram in trigrams[:MAX_TRIGRAMS])

@@ -1,11 +1,19 @@
-"""Creates all tables, and in SQLite an index of the trigrams in questions and answers of runs.
+"""Creates all tables, and an index of the trigrams in questions and answers of runs.
 
 The index finds a text without reading all runs. It has only runs that have ended: the others are few, and their rows
-change often. Triggers note which runs are to be indexed, and the server indexes many at a time, which takes less time.
+change often. In SQLite, triggers note which runs are to be indexed, and the server indexes many at a time, which takes
+less time. Postgres does so itself. There the index has an expression of its own, else Postgres would also use it to
+search for frequent texts, where it is slow.
 """
+
+import logging
 
 import sqlalchemy as sa
 from alembic import op
+
+from rl_conductor_server.store.database import reason_of
+
+log = logging.getLogger("rl_conductor_server.store")
 
 revision = "0001"
 down_revision = None
@@ -58,6 +66,11 @@ TRIGGERS = (
     """,
 )
 
+POSTGRES_INDEX = """
+CREATE INDEX runs_by_text ON runs USING gin ((question || chr(10) || coalesce(answer, '')) gin_trgm_ops)
+WHERE status <> 'running'
+"""
+
 
 def upgrade() -> None:
     _create_runs()
@@ -70,6 +83,8 @@ def upgrade() -> None:
     _create_batches()
     if op.get_bind().dialect.name == "sqlite":
         _create_text_index()
+    else:
+        _create_postgres_index()
 
 
 def _create_runs() -> None:
@@ -397,3 +412,13 @@ def _create_text_index() -> None:
     op.create_table("unindexed_runs", sa.Column("run", sa.String(32), primary_key=True))
     for statement in (TEXTS, TRIGRAMS, *TRIGGERS):
         op.execute(statement)
+
+
+def _create_postgres_index() -> None:
+    """Creates the index of texts, unless this Postgres lacks the module for it, or the user may not install that."""
+    try:
+        with op.get_bind().begin_nested():
+            op.execute("CREATE EXTENSION IF NOT EXISTS pg_trgm")
+            op.execute(POSTGRES_INDEX)
+    except sa.exc.DBAPIError as error:
+        log.info("the store has no index of texts, as pg_trgm can't be installed: %s", reason_of(error))
