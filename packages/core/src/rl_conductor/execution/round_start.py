@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rl_conductor.execution.run import Run
 
 
-UNWRITTEN = PlanRecord(source="planner")
+UNWRITTEN = PlanRecord.model_construct(source="planner")
 """The plan of a round before the planner writes it."""
 
 

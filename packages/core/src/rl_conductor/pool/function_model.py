@@ -19,7 +19,7 @@ from rl_conductor.types import FREE, Completion, Message, Price, Request, Usage,
 
 WorkerFunction = Callable[..., Any]
 """`f(subtask)`, `f(subtask, replies)`, either with `question`, or `f(request)`, sync or async; returns the reply."""
-USAGE = Usage(calls=1)
+USAGE = Usage.model_construct(calls=1)
 """The usage of every call, also of a failed one: the models that a function calls count their tokens themselves."""
 QUESTION = "question"
 """The parameter that gets the user's question."""

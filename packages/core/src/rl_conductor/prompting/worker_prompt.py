@@ -34,7 +34,7 @@ _REPLY = re.compile(
 
 _BEFORE_SUBTASK = "\n\n" + SUBTASK.partition("{subtask}")[0]
 
-_BLANK_TEXT = TextPart(text="")
+_BLANK_TEXT = TextPart.model_construct(text="")
 """Copied for the text of each prompt, as copying is faster than validation."""
 
 _to_json = JSONEncoder(ensure_ascii=False).encode  # `json.dumps` creates an encoder for each text
