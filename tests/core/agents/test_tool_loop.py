@@ -15,7 +15,8 @@ from pydantic import Field
 from core.runs import busy, down, plan
 from rl_conductor import Conductor, ConfigError, LimitError, Limits, Price, ScriptedModel, Tool, Trace, Worker
 from rl_conductor.agents import FunctionTool, ToolError, ToolLoopModel
-from rl_conductor.agents.tool_loop import MAX_CALLS_PER_ROUND, MAX_RESULT_CHARS
+from rl_conductor.agents.tool import MAX_RESULT_CHARS
+from rl_conductor.agents.tool_loop import MAX_CALLS_PER_ROUND
 from rl_conductor.calls.nested_records import MAX_TEXT_CHARS
 from rl_conductor.errors import ModelError, RunError, ScriptError
 from rl_conductor.models import Capabilities

@@ -43,9 +43,10 @@ def test_what_only_stands_in_for_a_key_is_a_word_like_others() -> None:
     assert redact_secrets("none of it fits", ["none"]) == "none of it fits"
 
 
-def test_a_long_error_is_searched_in_no_time() -> None:
+@pytest.mark.parametrize("text", ["a*" * 500_000, " ".join(f"sk-0**{number}" for number in range(60_000))])
+def test_a_long_error_is_searched_in_no_time(text: str) -> None:
     began = time.process_time()
-    redact_secrets("a*" * 500_000, ["sk-" + "0123456789abcdef" * 10])
+    redact_secrets(text, ["sk-" + "0123456789abcdef" * 10])
     assert time.process_time() - began < 2
 
 

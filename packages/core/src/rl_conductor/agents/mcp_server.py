@@ -20,7 +20,13 @@ from pydantic import SecretStr
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor._internal.version import is_importable
-from rl_conductor.agents.tool import ToolError, ToolSourceError, check_argument_length, vendor_safe_name
+from rl_conductor.agents.tool import (
+    MAX_RESULT_CHARS,
+    ToolError,
+    ToolSourceError,
+    check_argument_length,
+    vendor_safe_name,
+)
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.redaction import redact_secrets
 from rl_conductor.text.truncation import truncate_middle
@@ -176,7 +182,7 @@ class MCPTool:
         """
         parsed = _parse_arguments(arguments)
         text, is_error = await self._connection.call(self._name, parsed)
-        text = self._server.redact(text)
+        text = self._server.redact(truncate_middle(text, MAX_RESULT_CHARS))
         if is_error:
             raise ToolError(text)
         return text

@@ -11,6 +11,8 @@ from rl_conductor.types import Tool
 
 MAX_ARGUMENT_CHARS = 100_000
 """Maximum length of the arguments that a model may pass to a tool, as JSON text."""
+MAX_RESULT_CHARS = 50_000
+"""Maximum length of a tool's result; longer ones are cut in the middle."""
 MAX_NAME_CHARS = 64
 """The longest tool name that all vendors accept."""
 _INVALID_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rl_conductor.agents.delegating import BaseModelSession
-from rl_conductor.agents.tool import ToolError, ToolSourceError, WorkerTool
+from rl_conductor.agents.tool import MAX_RESULT_CHARS, ToolError, ToolSourceError, WorkerTool
 from rl_conductor.agents.toolset import AnyTool, Toolset
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError, ModelError, ScriptError
 from rl_conductor.models.base import Capabilities, Model, OnePieceModel, WrapperModel
-from rl_conductor.models.redaction import find_secrets, redact_secrets
+from rl_conductor.models.redaction import MAX_SEARCHED_CHARS, find_secrets, redact_secrets
 from rl_conductor.models.reply_checks import checked
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.text.truncation import truncate_middle
@@ -23,8 +23,6 @@ MAX_TOOL_ROUNDS = 8
 """Default maximum number of times that tools are run for one reply."""
 MAX_CALLS_PER_ROUND = 16
 """Maximum number of tool calls that are run from one message of the model."""
-MAX_RESULT_CHARS = 50_000
-"""Maximum length of a tool's result; longer ones are cut in the middle."""
 CLEANUP_SECONDS = 1.0
 """Maximum time that interrupted tools get to end, so that their uses are recorded."""
 CALL_RETRIES = 2
@@ -200,5 +198,5 @@ class _Loop:
                 raise
             return "error: CancelledError, although nobody cancelled the call", True
         except Exception as error:  # any exception of a user's function goes back to the model
-            text = redact_secrets(str(error), self.secrets)
+            text = redact_secrets(str(error)[:MAX_SEARCHED_CHARS], self.secrets)
             return f"error: {type(error).__name__}: {text}"[:MAX_ERROR_LENGTH], True

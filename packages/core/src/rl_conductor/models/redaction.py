@@ -18,6 +18,8 @@ from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 REDACTED = "[secret]"
 MIN_MATCH = 8
 """Minimum length of a fragment of a key that is redacted. Shorter secrets are taken for placeholders."""
+MAX_SEARCHED_CHARS = 10 * MAX_ERROR_LENGTH
+"""Maximum length of an error that is searched; other libraries quote whole replies."""
 MAX_OBJECTS = 10_000
 """Maximum number of objects searched for keys; a client is never further than that from its key."""
 
@@ -61,11 +63,14 @@ def _sent_secrets(error: BaseException | None) -> Iterator[str]:
 def redact_secrets(text: str, secrets: Iterable[str | None]) -> str:
     """Replaces each of `secrets` in `text`, and masked forms and fragments of them."""
     for secret in (value for value in secrets if value and len(value) >= MIN_MATCH):  # shorter ones are placeholders
-        masked = {token for token in _TOKEN.findall(text) if _is_masked(token, secret)}
-        for token in sorted(masked, key=len, reverse=True):
-            text = text.replace(token, REDACTED)
+        if _MASK.search(text):
+            text = _TOKEN.sub(partial(_redact_masked, secret), text)
         text = _redact_fragments(text, secret)
     return text
+
+
+def _redact_masked(secret: str, token: re.Match[str]) -> str:
+    return REDACTED if _is_masked(token[0], secret) else token[0]
 
 
 def _redact_fragments(text: str, secret: str) -> str:
@@ -79,8 +84,10 @@ def _redact_fragments(text: str, secret: str) -> str:
 
 def _is_masked(token: str, secret: str) -> bool:
     """Returns whether `token` is the start or the end of `secret` next to a mask such as `****`."""
+    if _MASK.search(token) is None:
+        return False
     ends = (end for part in _MASK.split(token) if len(end := part.strip(".")) >= 3)
-    return _MASK.search(token) is not None and any(secret.startswith(end) or secret.endswith(end) for end in ends)
+    return any(secret.startswith(end) or secret.endswith(end) for end in ends)
 
 
 # --------------------------------------------------------------------------------------- finding
@@ -104,7 +111,8 @@ def find_secrets(root: object) -> set[str]:
 
 def redacted_text(error: object, source: object) -> str:
     """Returns the text of an error without the keys in `source`, and with at most `MAX_ERROR_LENGTH` characters."""
-    return redact_secrets(str(error), find_secrets(source))[:MAX_ERROR_LENGTH]
+    text = str(error)[:MAX_SEARCHED_CHARS]
+    return redact_secrets(text, find_secrets(source))[:MAX_ERROR_LENGTH]
 
 
 def parts_of(root: object) -> Iterator[tuple[str, object]]:
