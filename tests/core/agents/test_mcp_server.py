@@ -20,8 +20,9 @@ from rl_conductor import Conductor, ConfigError, Limits, ScriptedModel, Trace, W
 from rl_conductor.agents import MCPServer, ToolError, ToolLoopModel, ToolSourceError
 from rl_conductor.agents.mcp_connection import MCPConnection
 from rl_conductor.agents.mcp_server import MAX_TOOLS
-from rl_conductor.agents.tool_loop import MAX_RESULT_CHARS
+from rl_conductor.agents.tool import MAX_RESULT_CHARS
 from rl_conductor.errors import RunError
+from rl_conductor.models.http.reply_limit import MAX_REPLY_BYTES
 from rl_conductor.types import Message, Request, ToolCall
 
 ALONE = plan((0, "Do it.", []))
@@ -320,6 +321,17 @@ async def test_what_a_server_says_is_bounded() -> None:
     assert (len(tool.name), tool.description.count("y")) == (64, 4_000)
     with pytest.raises(ToolSourceError, match="more than 128 tools"):
         await offered(*((f"tool_{number}", "") for number in range(MAX_TOOLS + 1)))
+
+
+async def test_a_reply_that_is_too_large_is_an_error_that_says_so() -> None:
+    app = Server("huge", log_level="CRITICAL")
+    app.add_tool(lambda: "x" * (MAX_REPLY_BYTES + 1), name="flood")
+    with mcp_shop.serve(app.streamable_http_app(json_response=True)) as site:
+        server = MCPServer(url=site.url)
+        (flood,) = await server.list_tools()
+        with pytest.raises(ToolSourceError, match=r"the reply is larger than 8,388,608 bytes"):
+            await flood.run("{}")
+        await server.aclose()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from contextvars import Context
 from functools import partial
 from os import SEEK_END
@@ -31,6 +31,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from rl_conductor.agents.tool import ToolError, ToolSourceError
+from rl_conductor.models.http.reply_limit import ACCEPTED_ENCODINGS, event_hooks
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.types import Tool
 
@@ -41,6 +42,8 @@ CONNECT_TIMEOUT = 30.0
 """Seconds for starting a server and for the handshake."""
 CLOSE_TIMEOUT = 10.0
 """Seconds after which a server that does not let itself be closed is abandoned."""
+REASON_TIMEOUT = 0.5
+"""Seconds until the SDK has said why a connection was lost; of a program that has ended, it says nothing."""
 STDERR_CHARS = 500
 """Characters of the end of a program's stderr that are quoted when it can't be used."""
 MAX_STDERR_BYTES = 1_000_000
@@ -54,11 +57,11 @@ class MCPConnection:
 
     def __init__(self, server: MCPServer) -> None:
         self._server = server
-        self._owner: asyncio.Task[None] | None = None
+        self._owner: asyncio.Task[str] | None = None
         self._ready: asyncio.Future[Client | str] | None = None
         """The client, or why there is none."""
         self._stop: asyncio.Event
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[str]] = set()
         self._stderr: TextIO | None = None
         self._is_closed = False
 
@@ -78,7 +81,7 @@ class MCPConnection:
         cursor: str | None = None
         while len(tools) < max_tools:
             client, owner = await self._client()
-            with self._errors_as(partial(self._lost, owner=owner), owner):
+            async with self._errors_as(partial(self._lost, owner=owner), owner, CONNECT_TIMEOUT):
                 page = await client.list_tools(cursor=cursor)
             tools += [
                 Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
@@ -97,8 +100,9 @@ class MCPConnection:
             ToolSourceError: the connection is lost.
         """
         client, owner = await self._client()
-        with self._errors_as(ToolError, owner):
-            result = await client.call_tool(name, arguments, read_timeout_seconds=self._server.timeout)
+        timeout = self._server.timeout
+        async with self._errors_as(ToolError, owner, timeout):
+            result = await client.call_tool(name, arguments, read_timeout_seconds=timeout)
         return _text(result), result.is_error
 
     async def aclose(self) -> None:
@@ -112,7 +116,7 @@ class MCPConnection:
 
     # -------------------------------------------------------------------------------- the connection
 
-    async def _client(self) -> tuple[Client, asyncio.Task[None]]:
+    async def _client(self) -> tuple[Client, asyncio.Task[str]]:
         """Returns the client, connected if necessary, and the task that owns its connection."""
         if self._is_closed:  # nobody would close another one
             raise self._server.error("it was closed while a worker used it")
@@ -129,8 +133,8 @@ class MCPConnection:
             raise self._server.error(client)
         return client, owner
 
-    async def _own(self, ready: asyncio.Future[Client | str], stop: asyncio.Event) -> None:
-        """Opens the connection, keeps it until `stop`, and closes it."""
+    async def _own(self, ready: asyncio.Future[Client | str], stop: asyncio.Event) -> str:
+        """Opens the connection, keeps it until `stop`, and closes it; returns the error that ended it, if any."""
         with ExitStack() as files:
             if self._server.command:
                 self._stderr = files.enter_context(tempfile.TemporaryFile("a+", encoding="utf-8", errors="replace"))
@@ -141,11 +145,14 @@ class MCPConnection:
                     ready.set_result(client)
                     await stop.wait()
             except Exception as error:  # it is the reason why calls fail
+                reason = _reason(error)
                 if not ready.done():
-                    ready.set_result(self._with_stderr(_reason(error)))
+                    ready.set_result(self._with_stderr(reason))
+                return reason
             finally:
                 if not ready.done():
                     ready.set_result("it was closed while it was being opened")
+        return ""
 
     async def _open(self, stack: AsyncExitStack) -> Client:
         server = self._server
@@ -156,7 +163,12 @@ class MCPConnection:
             transport = stdio_client(StdioServerParameters(command=program, args=arguments, env=env), self._stderr)
         else:
             headers = {name: value.get_secret_value() for name, value in server.headers.items()}
-            http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=server.timeout))
+            http = httpx2.AsyncClient(
+                headers={**ACCEPTED_ENCODINGS, **headers},
+                event_hooks=event_hooks(),
+                # Later than the SDK's own timeouts, after which the connection can still be used.
+                timeout=httpx2.Timeout(CONNECT_TIMEOUT, read=max(server.timeout, CONNECT_TIMEOUT) + CLOSE_TIMEOUT),
+            )
             transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
         # Without a cache, a connection that was lost is noticed when tools are listed, before any of them has run.
         return Client(transport, cache=None, read_timeout_seconds=CONNECT_TIMEOUT)
@@ -175,16 +187,20 @@ class MCPConnection:
 
     # --------------------------------------------------------------------------------------- errors
 
-    @contextmanager
-    def _errors_as(self, error_type: Callable[[str], Exception], owner: asyncio.Task[None]) -> Iterator[None]:
+    @asynccontextmanager
+    async def _errors_as(
+        self, error_type: Callable[[str], Exception], owner: asyncio.Task[str], seconds: float
+    ) -> AsyncIterator[None]:
         """Raises the server's errors as `error_type`, and `ToolSourceError` for the lost connection of `owner`."""
         try:
             yield
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
-                raise self._lost(error.message, owner=owner) from None
+                await asyncio.wait([owner], timeout=REASON_TIMEOUT)
+                reason = owner.result() if owner.done() and not owner.cancelled() else ""
+                raise self._lost(reason or error.message, owner=owner) from None
             if error.code == REQUEST_TIMEOUT:
-                raise error_type(f"no result within {self._server.timeout:g} s") from None
+                raise error_type(f"no result within {seconds:g} s") from None
             raise error_type(self._quote(error)) from None
         except LOST as error:
             raise self._lost(_reason(error), owner=owner) from None
@@ -194,7 +210,7 @@ class MCPConnection:
     def _quote(self, error: Exception) -> str:
         return self._server.redact(_reason(error))
 
-    def _lost(self, reason: str, *, owner: asyncio.Task[None]) -> ToolSourceError:
+    def _lost(self, reason: str, *, owner: asyncio.Task[str]) -> ToolSourceError:
         """Discards the connection of `owner`, unless it was replaced by another one already."""
         error = self._server.error(self._with_stderr(reason))
         if self._owner is owner:
