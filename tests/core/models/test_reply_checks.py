@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -103,3 +104,12 @@ def test_no_answer_is_a_bad_response_that_says_why(finish: FinishReason, why: st
     with pytest.raises(BadResponseError, match=why) as caught:
         checked(completion(" \n", finish), Request(messages=()))
     assert caught.value.retryable is retryable
+
+
+@pytest.mark.timed
+def test_blank_lines_in_a_code_block_are_read_in_no_time() -> None:
+    started = time.process_time()
+    check("```json\n" + "\n" * 200_000 + '{"name": "x", "day": 1}\n```', response_format=FORM)
+    with pytest.raises(BadResponseError, match="the reply is not JSON"):
+        check("```json\n" + "\n" * 200_000, response_format=FORM)
+    assert time.process_time() - started < 1

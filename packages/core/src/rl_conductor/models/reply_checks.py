@@ -13,7 +13,7 @@ from pydantic_core import from_json
 from rl_conductor.errors import BadResponseError, OutputLimitError, ReplyFormatError
 from rl_conductor.types import Completion, JsonFormat, ReasoningPart, Request
 
-FENCED = re.compile(r"\s*```(?:json)?\s*\n(?P<content>.*)```\s*", re.DOTALL | re.IGNORECASE)
+FENCED = re.compile(r"\s*```(?:json)?[^\S\n]*\n(?P<content>.*)```\s*", re.DOTALL | re.IGNORECASE)
 """JSON in a Markdown code block. Parsers for models' replies accept it, so it is worth no second call."""
 
 
