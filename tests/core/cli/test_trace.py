@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,3 +127,40 @@ def test_what_is_no_trace_is_a_mistake(cli: Cli, action: str, text: str) -> None
     assert result.exit_code == 2
     assert result.stderr.startswith("error: '-' is not a trace")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("action", ["show", "replay"])
+@pytest.mark.parametrize("cost", ["1e-999999999", "1e999999999"])
+def test_an_amount_that_would_fill_the_memory_is_no_trace(cli: Cli, kept: Path, action: str, cost: str) -> None:
+    text = re.sub(r'"cost": ?"[^"]*"', f'"cost":"{cost}"', kept.read_text(), count=1)
+
+    result = cli("trace", action, "-", text=text)
+
+    assert result.exit_code == 2
+    assert "write an amount of US dollars with at most 60 digits" in result.stderr
+
+
+def test_a_trace_with_results_that_form_no_workflow_is_shown_without_them(cli: Cli, kept: Path) -> None:
+    trace = json.loads(kept.read_text())
+    trace["rounds"][0]["results"][0]["step"]["access"] = [1]
+
+    result = cli("trace", "show", "-", text=json.dumps(trace))
+
+    assert (result.exit_code, trace["id"] in result.stdout) == (0, True)
+
+
+def test_a_trace_of_a_later_version_with_unknown_features_of_models_is_replayed(cli: Cli, kept: Path) -> None:
+    trace = json.loads(kept.read_text())
+    for model in (trace["setup"]["planner"], *trace["setup"]["workers"]):
+        model["can"] += ["lengths", "video"]
+
+    assert cli("trace", "replay", "-", text=json.dumps(trace)).exit_code == 0
+
+
+def test_a_trace_without_a_question_is_not_replayed(cli: Cli, kept: Path) -> None:
+    trace = json.loads(kept.read_text())
+    trace["request"]["messages"] = []
+
+    result = cli("trace", "replay", "-", text=json.dumps(trace))
+
+    assert (result.exit_code, result.stderr) == (2, "error: the question is empty; write a question\n")

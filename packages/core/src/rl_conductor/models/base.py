@@ -7,7 +7,7 @@ does, and it does not log. Its module imports the vendor's library.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import Literal, Protocol, Self, runtime_checkable
 
@@ -55,9 +55,13 @@ class Capabilities(Value):
         return frozenset(name for name, value in self if value is True and name != "plans")
 
     @classmethod
-    def of_names(cls, names: Iterable[str], **settings: object) -> Self:
-        """Returns the capabilities with these `names`, as traces store them, and with other fields in `settings`."""
-        return cls.model_validate({**dict.fromkeys(names, True), **settings})
+    def of_names(cls, names: Collection[str], **settings: object) -> Self:
+        """Returns the capabilities with these `names`, as traces store them, and with other fields in `settings`.
+
+        Names that there are not, as in the trace of a later version, are left out.
+        """
+        features = {name: True for name, field in cls.model_fields.items() if field.default is False and name in names}
+        return cls.model_validate({**features, **settings})
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rl_conductor.calls.budget import Budget
 from rl_conductor.calls.context import RunContext
 from rl_conductor.errors import ConfigError, RunError
+from rl_conductor.execution.question import to_request
 from rl_conductor.execution.run import Run
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
@@ -21,7 +22,7 @@ async def replay(trace: Trace) -> Trace:
     A request without a recorded reply fails with `BadRequestError`, and `differences` reports it.
 
     Raises:
-        ConfigError: the trace has no setup, its run was cancelled, or a guardrail kept texts out of it.
+        ConfigError: the trace has no setup or no question, its run was cancelled, or a guardrail kept texts out of it.
     """
     setup = _check_replayable(trace)
     first = trace.rounds[0].plan if trace.rounds else None
@@ -58,7 +59,7 @@ def _create_run(trace: Trace, setup: Setup, first: PlanRecord | None, recording:
         context=context,
         planner=planner,
         pool=WorkerPool(workers),
-        request=trace.request,
+        request=to_request(trace.request),
         policy=trace.policy,
         access=setup.access,
         stream=True,

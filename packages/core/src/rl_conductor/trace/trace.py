@@ -11,7 +11,7 @@ from datetime import datetime
 from operator import not_
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from rl_conductor.trace.checks import ENDS_RUN, GUARDRAIL_PREFIX, GuardrailCheck
 from rl_conductor.trace.feedback import Feedback
@@ -243,8 +243,14 @@ class Round(Value):
 
     @property
     def workflow(self) -> Workflow | None:
-        """The workflow as run, with the workers that ran the steps."""
-        return Workflow(steps=tuple(result.step for result in self.results)) if self.results else None
+        """The workflow as run, with the workers that ran the steps.
+
+        `None` if results are missing, as in a run that was interrupted twice, so that the others form no workflow.
+        """
+        try:
+            return Workflow(steps=tuple(result.step for result in self.results))
+        except ValidationError:
+            return None
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from rl_conductor.types.value import DecimalInput, Value
+from rl_conductor.types.value import DecimalInput, Value, check_amount
 
 MILLION = Decimal(1_000_000)
 
-Rate = Annotated[Decimal, Field(ge=0)]
+Rate = Annotated[Decimal, AfterValidator(check_amount), Field(ge=0)]
 """US dollars, per million tokens or per call."""
 
 

@@ -77,11 +77,27 @@ Names = Annotated[
 """A set of names, serialised in sorted order, so that equal values have equal JSON."""
 
 
+MAX_DIGITS = 60
+"""Maximum digits of an amount of US dollars before the point, and zeros after it. Vendors, traces and pool files name
+amounts, and `1e-999999999` written with all digits would take a gigabyte."""
+
+
+def check_amount(amount: Decimal) -> Decimal:
+    """Returns the amount. Raises `PydanticCustomError` if it is too large or too small to be one of US dollars."""
+    if amount and abs(amount.adjusted()) > MAX_DIGITS:
+        raise PydanticCustomError(
+            "amount", "write an amount of US dollars with at most {digits} digits", {"digits": MAX_DIGITS}
+        )
+    return amount
+
+
 def _all_digits(amount: Decimal) -> str:
     return f"{amount:f}" if amount else "0"
 
 
-Dollars = Annotated[Decimal, PlainSerializer(_all_digits, return_type=str, when_used="json")]
+Dollars = Annotated[
+    Decimal, AfterValidator(check_amount), PlainSerializer(_all_digits, return_type=str, when_used="json")
+]
 """US dollars, serialised with all digits rather than in exponent notation (`3E-7`)."""
 
 DecimalInput = Decimal | float | str
