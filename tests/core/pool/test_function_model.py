@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from itertools import count, repeat
 from typing import Any
 
 import pytest
@@ -212,3 +214,36 @@ def test_the_question_is_read_from_the_prompt(question: str, evidence: list[Evid
     for asked in (question, forged):
         assert question_in(worker_prompt(asked, evidence, "x", key="k")) == asked
     assert question_in("just a question") == "just a question"
+
+
+def _endless(_: str) -> Iterator[str]:
+    yield from repeat("word ")
+
+
+async def _async_endless(_: str) -> AsyncIterator[str]:
+    for piece in repeat("word "):
+        yield piece
+
+
+@pytest.mark.parametrize("function", [_endless, _async_endless])
+async def test_a_generator_that_never_ends_is_stopped_at_the_limit_of_a_reply(function: Any) -> None:
+    with pytest.raises(RunError, match=r"limits\.reply_chars=1000 is used up"):
+        await Conductor(ScriptedModel([plan((0, "x", []))]), {"a": function}, limits=Limits(reply_chars=1_000)).run(
+            "Go."
+        )
+
+
+async def test_a_generator_is_closed_when_its_run_is_out_of_time() -> None:
+    closed = threading.Event()
+
+    def numbers(_: str) -> Iterator[int]:
+        try:
+            for number in count():
+                time.sleep(0.01)
+                yield number
+        finally:
+            closed.set()
+
+    with pytest.raises(RunError, match=r"limits\.seconds=0\.3 was over"):
+        await Conductor(ScriptedModel([plan((0, "x", []))]), {"a": numbers}, limits=Limits(seconds=0.3)).run("Go.")
+    assert await asyncio.to_thread(closed.wait, SOON)

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import aclosing
-from functools import partial
 
 from pydantic_core import to_json
 
-from rl_conductor._internal.blocking import in_thread
+from rl_conductor._internal.blocking import iterate_in_thread
+from rl_conductor.models.reply_chars import ReplySize
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, Message
 
 
-async def collect_result(result: object) -> object:
-    """Awaits a coroutine, and collects what a generator yields: pieces of text as one text, others as a list."""
+async def collect_result(result: object, name: str) -> object:
+    """Awaits a coroutine, and collects what a generator yields: pieces of text as one text, others as a list.
+
+    A generator is closed when the caller is cancelled. `name` is that of the function, for errors.
+
+    Raises:
+        BadResponseError: the pieces of text are longer than `limits.reply_chars` allows.
+    """
     match result:
         case Awaitable():
             return await result
         case AsyncGenerator():
-            async with aclosing(result):
-                pieces = [piece async for piece in result]
+            generator = result
         case Iterator():
-            pieces = await in_thread(partial(list, result))
+            generator = iterate_in_thread(lambda: result)
         case _:
             return result
+    size, pieces = ReplySize(name), []
+    async with aclosing(generator):
+        async for piece in generator:
+            size.add(piece if isinstance(piece, str) else None)
+            pieces.append(piece)
     return "".join(pieces) if pieces and all(isinstance(piece, str) for piece in pieces) else pieces
 
 

@@ -56,7 +56,7 @@ class FunctionTool:
             raise ToolError("invalid arguments: " + "; ".join(map(str, field_errors(error)))) from None
         values = {str(field.alias): getattr(parsed, name) for name, field in type(parsed).model_fields.items()}
         call = partial(self._function, **values)
-        result = await collect_result(await (call() if self._is_async else in_thread(call)))
+        result = await collect_result(await (call() if self._is_async else in_thread(call)), self.definition.name)
         text = result_text(result)
         if text is None:
             raise ToolError(f"the tool returned an object of the type {type(result).__name__}, which is no data")

@@ -70,7 +70,7 @@ class FunctionModel(OnePieceModel):
         call = partial(self.function, *arguments, **keywords)
         try:
             result = await (call() if _is_async(self.function) else in_thread(call))
-            result = await collect_result(result)
+            result = await collect_result(result, self.name)
             text = self.reply_text(result)
         except Exception as error:
             raise_translated(error, self, usage=USAGE)
