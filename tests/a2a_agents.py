@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Value
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 import mcp_shop
@@ -154,6 +154,15 @@ async def huge_card(_: Any) -> Response:
     return PlainTextResponse('{"name": "' + "x" * 2**21)
 
 
+async def dripping_card(_: Any) -> Response:
+    async def drip() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0.05)
+
+    return StreamingResponse(drip())
+
+
 async def rpc_of_slow(request: Request) -> Response:
     """A JSON-RPC endpoint that answers at once that it works, and has the result when it is asked a second time."""
     call = await request.json()
@@ -206,6 +215,6 @@ def agents(url: str) -> Starlette:
     routes.append(
         Mount("/slow", Starlette(routes=[*create_agent_card_routes(slow), Route("/", rpc_of_slow, methods=["POST"])]))
     )
-    for path, answer in (("/web", no_card), ("/list", no_object), ("/huge", huge_card)):
+    for path, answer in (("/web", no_card), ("/list", no_object), ("/huge", huge_card), ("/drip", dripping_card)):
         routes.append(Route(path + CARD, answer))
     return Starlette(routes=routes)

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a2a.types.a2a_pb2 import Artifact, Part, Task, TaskState, TaskStatus
 from google.protobuf.json_format import MessageToDict
 
 import a2a_agents
 import mcp_shop
 from core.runs import SOON, plan
 from rl_conductor import Conductor, ConfigError, Limits, Price, RunError, ScriptedModel, Worker, WorkerPool
-from rl_conductor.agents import A2AAgent
+from rl_conductor.agents import A2AAgent, a2a_connection
+from rl_conductor.agents.a2a_reply import A2AReply
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -215,6 +217,22 @@ async def test_an_agent_without_a_usable_card_is_an_error(
 ) -> None:
     with pytest.raises(error, match=message):
         await agent(path).complete(say("pieces"))
+
+
+async def test_a_card_that_comes_byte_by_byte_is_given_up(
+    agent: Callable[..., A2AAgent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(a2a_connection, "CARD_TIMEOUT", 0.5)
+    with pytest.raises(ModelTimeoutError, match="no answer in time"):
+        await asyncio.wait_for(agent("/drip").complete(say("pieces")), SOON)
+
+
+def test_looking_at_a_task_again_does_not_make_its_reply_longer() -> None:
+    artifact = Artifact(artifact_id="a", parts=[Part(text="x" * 2**20)])
+    reply = A2AReply("a2a:shop")
+    for state in (*[TaskState.TASK_STATE_WORKING] * 20, TaskState.TASK_STATE_COMPLETED):
+        reply.add_task(Task(id="t", status=TaskStatus(state=state), artifacts=[artifact]))
+    assert reply.completion(None).text == "x" * 2**20
 
 
 async def test_requests_go_to_another_host_only_if_the_user_named_it(

@@ -6,6 +6,7 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager, suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -53,28 +54,28 @@ def read_card(agent: A2AAgent) -> dict[str, Any]:
     Raises:
         ModelError: the agent can't be reached, or the reply is not a card.
     """
-    url = agent.url if agent.url.endswith(".json") else agent.url + AGENT_CARD_WELL_KNOWN_PATH
     with _translate_errors(agent.name):
-        limits = httpx.Timeout(CARD_TIMEOUT)
-        with httpx.Client(headers=_headers(agent), timeout=limits, verify=tls_context(httpx)) as http:
-            with http.stream("GET", url) as response:
-                content = _read_limited(response)
-            if response.status_code != httpx.codes.OK:
-                message = f"{agent.name}: HTTP status {response.status_code} for its card"
-                raise status_error(message, model=agent.name, status=response.status_code)
-        card = json.loads(content)
+        with ThreadPoolExecutor(1) as thread:  # this one may have an event loop that is running
+            card = json.loads(thread.submit(asyncio.run, _fetch_card(agent)).result())
         parse_agent_card(deepcopy(card))  # rejects what is not a card
     result: dict[str, Any] = card
     return result
 
 
-def _read_limited(response: httpx.Response) -> bytes:
-    content = b""
-    for piece in response.iter_bytes():
-        content += piece
-        if len(content) > MAX_CARD_BYTES:
-            raise ReplyLimitError(f"the card is larger than {MAX_CARD_BYTES:,} bytes")
-    return content
+async def _fetch_card(agent: A2AAgent) -> bytes:
+    url = agent.url if agent.url.endswith(".json") else agent.url + AGENT_CARD_WELL_KNOWN_PATH
+    http = httpx.AsyncClient(headers=_headers(agent), timeout=CARD_TIMEOUT, verify=tls_context(httpx))
+    # The timeouts of httpx apply to each piece, so that an agent that sends its card byte by byte would hold them.
+    async with asyncio.timeout(CARD_TIMEOUT), http, http.stream("GET", url) as response:
+        if response.status_code != httpx.codes.OK:
+            message = f"{agent.name}: HTTP status {response.status_code} for its card"
+            raise status_error(message, model=agent.name, status=response.status_code)
+        content = b""
+        async for piece in response.aiter_bytes():
+            content += piece
+            if len(content) > MAX_CARD_BYTES:
+                raise ReplyLimitError(f"the card is larger than {MAX_CARD_BYTES:,} bytes")
+        return content
 
 
 class A2AConnection:

@@ -78,16 +78,15 @@ class A2AReply:
 
     def _add_artifact(self, artifact: Artifact, *, append: bool) -> str:
         text = text_of(artifact.parts)
-        self._size.add(text, artifact.artifact_id)
         old = self._artifacts.get(artifact.artifact_id)
         if old is not None and append:
             old.append(text)
-            self._pieces.append(text)
-            return text
+            return self._append(text, separator="")
         self._artifacts[artifact.artifact_id] = [text]
-        if old is not None and text.startswith(before := "".join(old)):  # sent once more as a whole
-            self._pieces.append(text[len(before) :])
-            return text[len(before) :]
+        if old is None:
+            self._size.add(artifact.artifact_id)
+        elif text.startswith(before := "".join(old)):  # sent once more as a whole, as with each look at the task
+            return self._append(text[len(before) :], separator="")
         return self._append(text)
 
     def _add_status(self, status: TaskStatus, fallback: str = "") -> str:
@@ -101,9 +100,9 @@ class A2AReply:
         has_text = any(piece.strip() for piece in self._pieces)
         return self._append(text) if self.is_over and not has_text else ""
 
-    def _append(self, text: str) -> str:
+    def _append(self, text: str, *, separator: str = SEPARATOR) -> str:
         self._size.add(text)
-        added = SEPARATOR + text if any(self._pieces) and text else text
+        added = separator + text if any(self._pieces) and text else text
         self._pieces.append(added)
         return added
 
