@@ -157,3 +157,18 @@ def test_known_settings_are_found_in_optional_values_lists_and_tables(value: obj
 def test_a_model_that_did_not_reject_the_value_gives_no_suggestion() -> None:
     error = refused({"parts": {"a": {"size": 1, "nam": "x"}}})
     assert str(field_errors(error, model=Part)[0]) == "parts.a.nam: there is no such setting"
+
+
+class Lists(BaseModel):
+    parts: tuple[Part, ...] = Field(min_length=1)
+
+
+def test_a_list_with_an_invalid_entry_is_not_called_too_short() -> None:
+    with pytest.raises(ValidationError) as raised:
+        Lists.model_validate({"parts": [{"size": 1, "nam": "x"}]})
+    assert list(map(str, field_errors(raised.value, model=Lists))) == [
+        "parts.0.nam: there is no such setting; did you mean 'name'?"
+    ]
+    with pytest.raises(ValidationError) as raised:
+        Lists.model_validate({"parts": []})
+    assert str(first_field_error(raised.value)) == "parts: write at least 1 item"

@@ -1,12 +1,12 @@
-"""Copies of values: as pydantic makes them."""
+"""Values: copies as pydantic makes them, and errors that say what to write."""
 
 from __future__ import annotations
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from rl_conductor import ConfigError, Message, Sampling
-from rl_conductor.types import Tool
+from rl_conductor import ConfigError, Flow, Message, Policy, Sampling, Workflow
+from rl_conductor.types import Card, Price, Tool, Value
 
 
 def test_a_copy_has_the_fields_that_were_set_and_those_that_are_replaced() -> None:
@@ -46,3 +46,29 @@ def test_a_value_of_another_type_is_refused_with_what_to_write() -> None:
         with pytest.raises(ConfigError) as caught:
             Sampling.or_default(value, default)
         assert str(caught.value) == f"{value!r} is not an instance of Sampling; write {code}, or None for the default"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (Policy, {"dney": ["a"]}, "dney\n  there is no such setting; did you mean 'deny'? ["),
+        (Policy, {"deny": 3}, "deny\n  write a list ["),
+        (Policy, {"forbid": [{"reader": "a", "sorce": "b"}]}, "forbid.0.sorce\n  there is no such setting; did you"),
+        (Policy, {"data_rules": {"x": {"tag": []}}}, "data_rules.x.tag\n  there is no such setting; did you mean"),
+        (Flow, {"reader": "a"}, "source\n  missing ["),
+        (Sampling, {"temperature": "hot"}, "temperature\n  write a number ["),
+        (Price, {"input": 1, "output": 2, "per_cal": 3}, "there is no such setting; did you mean 'per_call'? ["),
+        (Card, {"name": "a", "descripton": "b"}, "there is no such setting; did you mean 'description'? ["),
+        (Workflow, {"steps": [{"subtask": "a", "worker": "b", "acces": [0]}]}, "did you mean 'access'? ["),
+    ],
+)
+def test_errors_in_values_that_users_write_say_what_to_write(kind: type[Value], fields: object, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(fields)
+    assert message in str(caught.value)
+    assert "pydantic.dev" not in str(caught.value)
+
+
+def test_errors_in_json_keep_the_words_of_pydantic_for_the_reader_of_the_json() -> None:
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        Policy.model_validate_json('{"dney": ["a"]}')

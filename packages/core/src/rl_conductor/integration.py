@@ -44,6 +44,7 @@ from rl_conductor.prompting.worker_prompt import subtask_in
 from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
 from rl_conductor.types.messages import arguments_of
+from rl_conductor.types.value import UserValue
 from rl_conductor.workflow.limits import UpperBound, upper_bound
 from rl_conductor.workflow.plan_space import AccessMode
 
@@ -66,6 +67,7 @@ __all__ = [
     "Stepwise",
     "TokenCounts",
     "UpperBound",
+    "UserValue",
     "WorkerEntry",
     "WorkerFunction",
     "WrapperModel",

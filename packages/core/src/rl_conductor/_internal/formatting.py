@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from decimal import Decimal
 from math import isfinite
+from typing import TYPE_CHECKING
 
-from rl_conductor.types import Price, Usage
+if TYPE_CHECKING:
+    from rl_conductor.types import Price, Usage
 
 
 def dollars(amount: Decimal) -> str:

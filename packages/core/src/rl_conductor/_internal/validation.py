@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-UNKNOWN_FIELD, MISSING_FIELD = "extra_forbidden", "missing"
+UNKNOWN_FIELD, MISSING_FIELD, TOO_SHORT = "extra_forbidden", "missing", "too_short"
 """Pydantic's names of errors."""
 FORM_ERRORS = ("string_type", "string_pattern_mismatch", "date_")
 """Beginnings of pydantic's names of errors about the form of a text or date, which an example explains best."""
 KEY = "[key]"
 """The end of pydantic's path of a wrong key of a table, after the key itself."""
+ADVICE = "advice"
+"""The name in the context of an explained error for its message."""
+Expectation = Callable[[Sequence[int | str], str], str | None]
 KINDS = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type"), "write a table of settings"),
     **dict.fromkeys(("dict_type", "mapping_type"), "write a table"),
@@ -65,11 +69,27 @@ def field_errors(error: ValidationError, *, below: int = 0, model: type[BaseMode
     return [
         FieldError(
             ".".join(str(name) for name in detail["loc"][below:] if name != KEY),
-            _message(detail["type"], detail["msg"], detail["loc"], model),
+            _advice(detail, model),
             detail["input"],
         )
-        for detail in error.errors(include_url=False, include_context=False)
+        for detail in _details(error)
     ]
+
+
+def explained(error: ValidationError, model: type[BaseModel], *, expectation: Expectation) -> ValidationError:
+    """Returns the error with other messages, which say what to write.
+
+    Args:
+        error: the exception that pydantic raised.
+        model: the model that rejected the value.
+        expectation: says what to write at a path, given pydantic's name of the error; `None` leaves the general advice.
+    """
+    details: list[InitErrorDetails] = []
+    for detail in _details(error):
+        advice = expectation(detail["loc"], detail["type"]) or _advice(detail, model)
+        kind = PydanticCustomError(detail["type"], f"{{{ADVICE}}}", {**detail.get("ctx", {}), ADVICE: advice})
+        details.append({"type": kind, "loc": detail["loc"], "input": detail["input"]})
+    return ValidationError.from_exception_data(model.__name__, details)
 
 
 def first_field_error(error: ValidationError) -> FieldError:
@@ -80,6 +100,23 @@ def first_field_error(error: ValidationError) -> FieldError:
 def clean_message(text: str) -> str:
     """Removes the prefix that pydantic adds to the messages of validators."""
     return text.removeprefix("Value error, ")
+
+
+def _details(error: ValidationError) -> list[ErrorDetails]:
+    """Returns pydantic's errors, without those about the length of a list that only lacks its invalid entries."""
+    details = error.errors(include_url=False)
+    paths = [detail["loc"] for detail in details]
+
+    def has_invalid_entries(path: tuple[int | str, ...]) -> bool:
+        return any(len(other) > len(path) and other[: len(path)] == path for other in paths)
+
+    return [detail for detail in details if detail["type"] != TOO_SHORT or not has_invalid_entries(detail["loc"])]
+
+
+def _advice(detail: ErrorDetails, model: type[BaseModel] | None) -> str:
+    """Returns the message for one of pydantic's errors; the one of `explained`, if it was already explained."""
+    advice: str | None = detail.get("ctx", {}).get(ADVICE)
+    return advice or _message(detail["type"], detail["msg"], detail["loc"], model)
 
 
 def _message(kind: str, text: str, path: Sequence[int | str], model: type[BaseModel] | None) -> str:

@@ -13,13 +13,14 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 from rl_conductor.errors import BadRequestError, BadResponseError
 from rl_conductor.text.reasoning import ReasoningStart
-from rl_conductor.types import Completion, Delta, Price, Request, Value
+from rl_conductor.types import Completion, Delta, Price, Request
+from rl_conductor.types.value import UserValue
 
 DEFAULT_TIMEOUT = 600.0
 """Timeout in seconds for requests without one, for APIs that require a number."""
 
 
-class Capabilities(Value):
+class Capabilities(UserValue):
     """Features that a model supports; a request for any other raises `BadRequestError` before the call."""
 
     tools: bool = False

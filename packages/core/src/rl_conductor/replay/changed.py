@@ -8,13 +8,13 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.trace.events import Listener
 from rl_conductor.trace.trace import PlanRecord, Round, Trace
-from rl_conductor.types import Value
+from rl_conductor.types.value import UserValue
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import Workflow
 
 
-class StepChange(Value):
+class StepChange(UserValue):
     """A new worker, subtask or both for one step; rounds and steps count from 0, and `None` keeps a part."""
 
     round: int = Field(default=0, ge=0)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from rl_conductor.types.prices import Price
-from rl_conductor.types.value import Names, Value
+from rl_conductor.types.value import Names, UserValue
 
 Roster = Literal["ordinals", "anonymous", "cards"]
 """How the planner's prompt lists the workers: `cards` with all fields of their cards; `anonymous` without names, and
@@ -18,7 +18,7 @@ Wording = Literal["brief", "full"]
 begin alike; small models need the full one. A trained planner needs the wording that it was trained with."""
 
 
-class Card(Value):
+class Card(UserValue):
     """Describes a worker, for planning prompts and for policy selectors."""
 
     name: str

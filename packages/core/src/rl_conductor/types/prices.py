@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
-from rl_conductor.types.value import DecimalInput, Value, check_amount
+from rl_conductor.types.value import DecimalInput, UserValue, check_amount
 
 MILLION = Decimal(1_000_000)
 
@@ -15,7 +15,7 @@ Rate = Annotated[Decimal, AfterValidator(check_amount), Field(ge=0)]
 """US dollars, per million tokens or per call."""
 
 
-class PriceTier(Value):
+class PriceTier(UserValue):
     """Rates for the whole call when its input is longer than `above` tokens."""
 
     above: int
@@ -42,7 +42,7 @@ class PriceTier(Value):
         ) -> None: ...
 
 
-class Price(Value):
+class Price(UserValue):
     """US dollars per million tokens."""
 
     input: Rate

@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from rl_conductor.types.messages import Continuation, FilePart, ImagePart, Message
-from rl_conductor.types.value import Value
+from rl_conductor.types.value import UserValue, Value
 
 MIN_TIMEOUT = 0.001
 """Seconds: a request's timeout has to be above 0, even when the time is over."""
 
 
-class Tool(Value):
+class Tool(UserValue):
     """A function that the model may request and the caller runs."""
 
     name: str
@@ -70,7 +70,7 @@ Effort = Literal["minimal", "low", "medium", "high"]
 """Reasoning effort."""
 
 
-class Sampling(Value):
+class Sampling(UserValue):
     """Sampling parameters. `None` leaves the vendor's default."""
 
     temperature: float | None = None

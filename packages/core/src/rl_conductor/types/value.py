@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from rl_conductor._internal.validation import explained
 from rl_conductor.errors import ConfigError
 
 
@@ -46,6 +57,29 @@ class Value(BaseModel):
         _set_extra(copy, None)
         _set_private(copy, None)
         return copy
+
+
+class UserValue(Value):
+    """Base class of values that users write, such as settings. Errors name a valid alternative, as in pool files.
+
+    Errors in JSON are left to its reader, as a server words them in the terms of its API. Its clients may also send
+    lists with a million errors, each of which would take a tenth of a millisecond.
+    """
+
+    @classmethod
+    def _expectation(cls, path: Sequence[int | str], kind: str) -> str | None:  # noqa: ARG003  (for subclasses)
+        """Says what to write at `path`, given pydantic's name of the error; `None` leaves the general advice."""
+        return None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain_errors(cls, values: Any, validate: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        try:
+            return validate(values)
+        except ValidationError as error:
+            if info.mode == "json":
+                raise
+            raise explained(error, cls, expectation=cls._expectation) from None
 
 
 # Setters of the slots of pydantic's models, which assign to frozen values, too.

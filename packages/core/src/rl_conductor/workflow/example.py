@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from rl_conductor.types import Text, Value
+from rl_conductor.types import Text
+from rl_conductor.types.value import UserValue
 from rl_conductor.workflow.workflow import Workflow
 
 MAX_EXAMPLES = 4
 """Maximum number of worked examples in one prompt; there are as many built-in ones."""
 
 
-class PlanExample(Value):
+class PlanExample(UserValue):
     """A worked example for the planner's prompt."""
 
     question: Text

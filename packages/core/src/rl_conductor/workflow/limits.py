@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, field_validator, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import Field, field_validator
 
-from rl_conductor._internal.validation import field_errors
-from rl_conductor.types import DecimalInput, Dollars, FilePart, ImagePart, JsonFormat, Price, Request, Value
+from rl_conductor.types import DecimalInput, Dollars, FilePart, ImagePart, JsonFormat, Price, Request
+from rl_conductor.types.value import UserValue
 
 TOKENS_PER_MESSAGE = 16
 """A generous estimate of the tokens that a chat template adds per message."""
@@ -39,7 +39,7 @@ MAX_LIMIT = 10**15
 """Maximum limit of tokens, calls and seconds: more than any run can use, and in the range of clocks and databases."""
 
 
-class Limits(Value):
+class Limits(UserValue):
     """Limits on one request, enforced before each call by reserving the call's upper bound."""
 
     usd: Dollars | None = Field(default=None, ge=0, max_digits=USD_DIGITS, decimal_places=USD_DIGITS // 2)
@@ -80,14 +80,17 @@ class Limits(Value):
             raise ValueError("a truth value is not a number")  # noqa: TRY004  pydantic reports only a `ValueError`
         return value
 
-    @model_validator(mode="wrap")
     @classmethod
-    def _explain_errors(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Words the errors like those of other configuration mistakes, with a valid alternative."""
-        try:
-            return validate(values)
-        except ValidationError as error:
-            raise ValidationError.from_exception_data(cls.__name__, _explained(error)) from None
+    def _expectation(cls, path: Sequence[int | str], kind: str) -> str | None:
+        name = path[0] if path else None
+        if name not in cls.model_fields:
+            return None
+        if name == "usd":
+            return f"write an amount of US dollars of 0 or more, with at most {USD_DIGITS} digits"
+        maximum = f", and at most {MAX_LIMIT:,}" if kind == "less_than_equal" else ""
+        if name == "seconds":
+            return f"write a number of seconds above 0{maximum}"
+        return f"write a whole number of {0 if name in ('tokens', 'hedges') else 1} or more{maximum}"
 
     if TYPE_CHECKING:
 
@@ -105,31 +108,6 @@ class Limits(Value):
             hedges: int = 0,
             reply_chars: int = DEFAULT_REPLY_CHARS,
         ) -> None: ...
-
-
-def _explained(error: ValidationError) -> list[InitErrorDetails]:
-    """Lists the errors of `Limits` with messages that name a valid value."""
-    details = error.errors(include_url=False, include_context=False)
-    messages = [problem.message for problem in field_errors(error, model=Limits)]
-    explained: list[InitErrorDetails] = []
-    for detail, message in zip(details, messages, strict=True):
-        context = {"message": _expectation(detail["loc"], detail["type"]) or message}
-        kind = PydanticCustomError("limit", "{message}", context)
-        explained.append({"type": kind, "loc": detail["loc"], "input": detail["input"]})
-    return explained
-
-
-def _expectation(path: tuple[int | str, ...], error: str) -> str | None:
-    """Describes the valid values of the limit at `path`; `None` if there is no such limit."""
-    name = path[0] if path else None
-    if name not in Limits.model_fields:
-        return None
-    if name == "usd":
-        return f"write an amount of US dollars of 0 or more, with at most {USD_DIGITS} digits"
-    maximum = f", and at most {MAX_LIMIT:,}" if error == "less_than_equal" else ""
-    if name == "seconds":
-        return f"write a number of seconds above 0{maximum}"
-    return f"write a whole number of {0 if name in ('tokens', 'hedges') else 1} or more{maximum}"
 
 
 @dataclass(frozen=True)

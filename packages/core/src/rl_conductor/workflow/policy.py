@@ -11,14 +11,15 @@ from collections.abc import Iterable, Sequence
 from pydantic import Field
 
 from rl_conductor.errors import PolicyError
-from rl_conductor.types import Card, Names, Value
+from rl_conductor.types import Card, Names
+from rl_conductor.types.value import UserValue
 from rl_conductor.workflow.plan_space import AccessMode, PlanSpace
 
 Selector = str
 """A worker's name, `tag:NAME`, `region:NAME`, or `*` for every worker."""
 
 
-class DataRule(Value):
+class DataRule(UserValue):
     """The workers that may see data of one class."""
 
     tags: Names = frozenset()
@@ -27,7 +28,7 @@ class DataRule(Value):
     """Regions in which a worker may be; `None` allows any."""
 
 
-class Flow(Value):
+class Flow(UserValue):
     """A forbidden flow of information: nothing that came from `source` may reach `reader`."""
 
     reader: Selector
@@ -40,7 +41,7 @@ class Flow(Value):
         return all(any(_matches(selector, card) for card in cards) for selector in (self.reader, self.source))
 
 
-class Policy(Value):
+class Policy(UserValue):
     """Restricts the workers and data flows of a request. The default allows everything."""
 
     allow: Names = frozenset({"*"})

@@ -11,7 +11,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rl_conductor.types import Names, Value
+from rl_conductor.types import Names
+from rl_conductor.types.value import UserValue
 
 
 def _clean_subtask(subtask: str) -> str:
@@ -22,7 +23,7 @@ def _clean_subtask(subtask: str) -> str:
     return subtask.lstrip()
 
 
-class Step(Value):
+class Step(UserValue):
     """One subtask with its worker and the earlier steps that it reads."""
 
     subtask: Annotated[str, AfterValidator(_clean_subtask)]
@@ -38,7 +39,7 @@ class Step(Value):
     `PlanSpace.inputs`); `None` means all of them. The text of the question is always seen."""
 
 
-class Workflow(Value):
+class Workflow(UserValue):
     """Steps in order; the reply of the last one is the answer. Constructing an invalid one raises."""
 
     steps: tuple[Step, ...] = Field(min_length=1)
