@@ -94,6 +94,29 @@ def test_a_decision_that_can_not_be_carried_out_leaves_the_pause_in_place(decisi
     assert answer_of(decide(graph, type="approve")) == ANSWER
 
 
+@pytest.mark.parametrize(
+    ("decision", "problem"),
+    [
+        ("approve", "write Command(resume={'type': 'approve'})"),
+        ({"type": "respond"}, "respond.message\n  missing; write the text of the answer ["),
+        ({"type": "reject", "mesage": "no"}, "reject.mesage\n  there is no such setting; did you mean 'message'? ["),
+        ({"type": "edit"}, "edit.workflow\n  missing; write {'steps': [{'subtask': '...', 'worker': '...'}]} ["),
+        (
+            {"type": "edit", "workflow": {"steps": [{"subtask": "a", "worker": "b", "acces": []}]}},
+            "edit.workflow.steps.0.acces\n  there is no such setting; did you mean 'access'? [",
+        ),
+    ],
+)
+def test_the_error_of_an_invalid_decision_says_what_to_write(decision: Any, problem: str) -> None:
+    graph, _ = paused(conductor())
+    with pytest.raises(ValidationError) as caught:
+        graph.invoke(Command(resume=decision), THREAD)
+    title, message = str(caught.value).split("\n", 1)
+    assert title == "1 validation error for PlanDecision"
+    assert message.strip().startswith(problem)
+    assert "pydantic.dev" not in message
+
+
 def test_request_and_decision_are_also_in_the_form_of_langchains_middleware() -> None:
     solver = conductor()
     graph, review = paused(solver)

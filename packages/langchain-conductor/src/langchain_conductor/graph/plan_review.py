@@ -6,15 +6,16 @@ Request and decisions are also in the form of LangChain's `HumanInTheLoopMiddlew
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from langgraph.types import interrupt
-from pydantic import AfterValidator, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, ModelWrapValidatorHandler, RootModel, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from rl_conductor.errors import ConductorError
+from rl_conductor.integration import UserValue
 from rl_conductor.trace import PlanRecord
-from rl_conductor.types import Message, Value
+from rl_conductor.types import Message
 from rl_conductor.workflow import Workflow
 
 REPLAN_PROMPT = "A reviewer rejected this plan:\n{drawing}\n\n{message}\n\nWrite another one."
@@ -27,31 +28,31 @@ INVALID_DECISION = (
 )
 
 
-class Approve(Value):
+class Approve(UserValue):
     """Runs the plan as it is."""
 
     type: Literal["approve"]
 
 
-class Edit(Value):
+class Edit(UserValue):
     """Runs `workflow` in place of the plan."""
 
     type: Literal["edit"]
-    workflow: Workflow
+    workflow: Workflow = Field(examples=[{"steps": [{"subtask": "...", "worker": "..."}]}])
 
 
-class Reject(Value):
+class Reject(UserValue):
     """Requests a new plan that takes the message into account."""
 
     type: Literal["reject"]
-    message: str = NO_REASON
+    message: str = Field(default=NO_REASON, examples=["what to change, as a text"])
 
 
-class Respond(Value):
+class Respond(UserValue):
     """Runs nothing; the message is the answer."""
 
     type: Literal["respond"]
-    message: str
+    message: str = Field(examples=["the text of the answer"])
 
 
 Decision = Approve | Edit | Reject | Respond
@@ -69,29 +70,25 @@ def request_decision(plan: PlanRecord, workflow: Workflow, check: Callable[[Work
         pydantic.ValidationError: the decision is invalid, or its workflow is not allowed; the graph stays paused.
     """
 
-    def check_workflow(decision: Decision) -> Decision:
-        if isinstance(decision, Edit):
+    class PlanDecision(RootModel[Annotated[Decision, Field(discriminator="type")]]):
+        @model_validator(mode="wrap")
+        @classmethod
+        def _parse(cls, value: Any, parse: ModelWrapValidatorHandler[Self]) -> Self:
             try:
-                check(decision.workflow)
-            except ConductorError as error:
-                raise ValueError(str(error)) from error
-        return decision
+                parsed = parse(_from_middleware_form(value))
+            except ValidationError as error:
+                if error.errors()[0]["loc"]:  # a decision with an invalid field
+                    raise
+                raise PydanticCustomError("no_decision", INVALID_DECISION) from error
+            if isinstance(parsed.root, Edit):
+                try:
+                    check(parsed.root.workflow)
+                except ConductorError as error:
+                    raise PydanticCustomError("workflow", "{error}", {"error": str(error)}) from error
+            return parsed
 
-    allowed: Any = Annotated[
-        Decision, Field(discriminator="type"), WrapValidator(_parse_decision), AfterValidator(check_workflow)
-    ]
-    decision: Decision = interrupt(review_data(plan, workflow), response_schema=allowed)
-    return decision
-
-
-def _parse_decision(value: Any, parse: ValidatorFunctionWrapHandler) -> Decision:
-    try:
-        decision: Decision = parse(_from_middleware_form(value))
-    except ValidationError as error:
-        if error.errors()[0]["loc"]:  # a decision with an invalid field
-            raise
-        raise PydanticCustomError("no_decision", INVALID_DECISION) from error
-    return decision
+    decision: PlanDecision = interrupt(review_data(plan, workflow), response_schema=PlanDecision)
+    return decision.root
 
 
 def _from_middleware_form(value: Any) -> Any:
