@@ -18,6 +18,8 @@ SDK_CONNECTION_ERROR, SDK_TIMEOUT = "APIConnectionError", "APITimeoutError"
 NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout"})
 """The names of httpx's errors for a connection that was never there."""
 
+LOOP_ADVICE = "an async client in it was used on another event loop; call its sync methods, in a function without async"
+
 
 def raise_translated(error: Exception, model: Model, *, usage: Usage | None = None) -> NoReturn:
     """Raises `ModelError` for an exception of a user's own model or function; our errors stay as they are.
@@ -30,6 +32,8 @@ def raise_translated(error: Exception, model: Model, *, usage: Usage | None = No
     if isinstance(error, ConductorError | ScriptError):
         raise error
     translated = model_error(error, name=model.name, source=model)
+    if is_loop_error(error):
+        translated.args = (f"{translated}; {LOOP_ADVICE}",)
     translated.usage = usage
     raise translated from None if REDACTED in str(translated) else error  # a traceback would quote the key as well
 
