@@ -17,6 +17,7 @@ from langchain_core.runnables import RunnableLambda
 from conductor_graphs import around as graph_around
 from core.runs import ACCEPT, SOON, plan
 from langchain_conductor import ChatConductor, RunnableConductor, create_conductor
+from langchain_conductor.pool import pool_of
 from rl_conductor import Limits, Price, RunError, ScriptedModel
 
 LONE = plan((0, "Answer.", []))
@@ -168,3 +169,8 @@ def test_a_limit_counts_each_call_of_a_conductor_inside_of_a_worker_once(host: A
     answer = around(host(chat_team()), limits=limits).invoke("Well?")
     assert answer.text == "From writer."
     assert answer.response_metadata["conductor"]["usage"]["calls"] == TEAM_CALLS + 1
+
+
+def test_the_planner_is_not_told_that_an_agent_with_a_conductor_is_free() -> None:
+    pool = pool_of({"agent": create_agent(team()), "writer": ScriptedModel("Hi.")})
+    assert pool["agent"].card.price is None

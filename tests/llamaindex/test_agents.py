@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from llama_index.core import VectorStoreIndex
+from llama_index.core import Document, SummaryIndex, VectorStoreIndex
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent, ReActAgent
+from llama_index.core.agent.workflow.base_agent import BaseWorkflowAgent
 from llama_index.core.base.llms.types import ChatMessage, CompletionResponse
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.chat_engine.types import ChatMode
+from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.tools import FunctionTool, QueryEngineTool
+from llama_index.core.tools import FunctionTool, QueryEngineTool, RetrieverTool
 from llama_index.core.workflow import (
     HumanResponseEvent,
     InputRequiredEvent,
@@ -35,7 +39,7 @@ from llamaindex.scripts import (
     user_messages,
     wait_until,
 )
-from rl_conductor import ConfigError, Policy, Request, RunError, ScriptedModel
+from rl_conductor import ConfigError, Limits, Policy, Price, Request, RunError, ScriptedModel
 from rl_conductor.types import TextPart
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
@@ -83,7 +87,50 @@ async def test_an_agent_works_in_async_calls() -> None:
     assert llm.trace is not None
     (result,) = llm.trace.results
     assert result.calls[0].model == "llamaindex:worker"
-    assert llm.trace.usage.unpriced_calls == 1
+
+
+class Greeting(Workflow):
+    """Asks a conductor that is a global variable."""
+
+    @step
+    async def greet(self, event: StartEvent) -> StopEvent:
+        return StopEvent(result=str(await PRICED.acomplete(event.text)))
+
+
+HALF_A_DOLLAR = Price(input=0, output=0, per_call=Decimal("0.5"))
+PRICED = Conductor({"model": ScriptedModel("Hi.", price=HALF_A_DOLLAR)}, policy=Policy(single="model"))
+WORKERS_WITH_A_CONDUCTOR: dict[str, Callable[[], Any]] = {
+    "agent": lambda: weigher(llm=PRICED),
+    "team": lambda: AgentWorkflow(agents=[weigher(llm=PRICED)]),
+    "query engine": lambda: SummaryIndex.from_documents([Document(text="Hi.")]).as_query_engine(llm=PRICED),
+    "chat engine": lambda: SimpleChatEngine.from_defaults(llm=PRICED),
+    "workflow": lambda: WorkflowModel(Greeting(), input_field="text"),
+}
+
+
+@pytest.mark.parametrize("create", WORKERS_WITH_A_CONDUCTOR.values(), ids=list(WORKERS_WITH_A_CONDUCTOR))
+async def test_a_worker_whose_llms_are_conductors_costs_what_their_calls_cost(create: Callable[[], Any]) -> None:
+    worker = create()
+    llm = conductor_over(worker, limits=Limits(usd=3))
+    assert response_text(await llm.achat(user_messages("Hello?"))) == "Hi."
+    assert llm.trace is not None
+    used = llm.trace.usage_by_worker["worker"]
+    assert (used.calls, used.cost, used.unpriced_calls) == (1, Decimal("0.5"), 0)
+    with pytest.raises(RunError, match=r"limits\.usd"):
+        await conductor_over(worker, limits=Limits(usd="0.2")).achat(user_messages("Hello?"))
+
+
+def test_the_planner_is_not_told_that_a_worker_with_a_conductor_is_free() -> None:
+    scripted = planner(plan((0, "Go.", [])))
+    workers = {"agent": weigher(llm=PRICED), "writer": ScriptedModel("Hi.", name="writer")}
+    Conductor(workers, planner=scripted).complete("Hello?")
+    assert "0 agent: weighs kites\n" in request_text(scripted.requests[0])
+
+
+def test_a_worker_with_another_llm_has_no_known_price() -> None:
+    agents: list[BaseWorkflowAgent] = [weigher(llm=PRICED), weigher(name="clerk", llm=MockFunctionCallingLLM())]
+    with pytest.raises(RunError, match="the price of llamaindex:worker is unknown"):
+        conductor_over(AgentWorkflow(agents=agents, root_agent="clerk"), limits=Limits(usd=3)).complete("Hello?")
 
 
 def test_agents_in_a_list_keep_their_names_and_descriptions() -> None:
@@ -106,6 +153,24 @@ def test_a_description_in_an_entry_replaces_the_agents_own() -> None:
 def test_an_agent_without_a_name_needs_one() -> None:
     with pytest.raises(ConfigError, match="an agent in `workers` has no name"):
         Conductor([weigher(name="Agent"), ScriptedModel("Hi.")])
+
+
+@pytest.mark.parametrize("tool_kind", [RetrieverTool, QueryEngineTool])
+def test_agents_return_the_source_nodes_that_their_tools_found(
+    indexes: dict[str, VectorStoreIndex], tool_kind: Any
+) -> None:
+    index = indexes["hr"]
+    source: Any = index.as_retriever(similarity_top_k=1)
+    if tool_kind is QueryEngineTool:
+        source = index.as_query_engine(llm=EchoLLM(), similarity_top_k=1)
+    tool = tool_kind.from_defaults(source, name="look_up", description="Looks up salaries.")
+
+    def answer(request: Request) -> Any:
+        return "5,400" if request.messages[-1].role == "tool" else tool_call_reply("look_up", input="salary of Anna")
+
+    agent = FunctionAgent(name="clerk", description="knows salaries", tools=[tool], llm=llm_of(answer))
+    response = conductor_over(agent).chat(user_messages("Why?"))
+    assert [node.node.metadata["title"] for node in response.additional_kwargs["source_nodes"]] == ["salaries"]
 
 
 def test_agents_hand_over_inside_one_step() -> None:

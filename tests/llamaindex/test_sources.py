@@ -132,3 +132,17 @@ def test_an_engine_without_an_answer_is_a_failure_and_not_the_word_none() -> Non
     workers = {"hr": Silent(), "writer": ScriptedModel("I do it.")}
     llm = Conductor(workers, planner=planner(plan((0, "What does Anna Lindqvist earn?", []))))
     assert llm.complete("Why?").text == "I do it."
+
+
+@pytest.mark.parametrize("kind", ["nodes", "response"])
+def test_functions_return_the_source_nodes_of_their_results(indexes: Indexes, kind: str) -> None:
+    def look_up(task: str) -> Any:
+        """Looks up salaries."""
+        index = indexes["hr"]
+        if kind == "nodes":
+            return index.as_retriever(similarity_top_k=1).retrieve(task)
+        return index.as_query_engine(llm=EchoLLM(), similarity_top_k=1).query(task)
+
+    response: Any = conductor_over(look_up, EchoLLM()).chat(user_messages("Why?"))
+    assert [source["worker"] for source in response.raw["sources"]] == ["hr"]
+    assert [node.node.metadata["title"] for node in response.additional_kwargs["source_nodes"]] == ["salaries"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -131,6 +132,36 @@ async def test_cached_and_reasoning_tokens_are_read_from_the_response(raw: Any, 
     price = Price(input=3, cached_input="0.3", cache_write="3.75", output=15)
     usage = (await LLMModel(VendorEchoLLM(raw=raw), price=price).complete(QUESTION)).usage
     assert usage == priced(expected, price)
+
+
+ECHO = EchoLLM()
+"""An LLM without a known price."""
+
+
+def ask_llm(task: str) -> str:
+    """Asks an LLM, which the trace does not see."""
+    return str(ECHO.complete(task))
+
+
+def ask_nobody(task: str) -> str:
+    """Answers by itself."""
+    return f"An echo of {task}"
+
+
+@pytest.mark.parametrize(("function", "unpriced_calls"), [(ask_llm, 1), (ask_nobody, 0)])
+def test_a_function_that_asks_an_llm_is_not_free(function: Any, unpriced_calls: int) -> None:
+    llm = Conductor({"a": function, "b": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
+    llm.complete("Why?")
+    assert llm.trace is not None
+    assert llm.trace.usage_by_worker["a"].unpriced_calls == unpriced_calls
+
+
+def test_a_function_may_have_a_price_for_each_call() -> None:
+    worker = {"model": ask_llm, "price": {"input": 0, "output": 0, "per_call": "0.25"}}
+    llm = Conductor({"a": worker, "b": EchoLLM()}, planner=planner(plan((0, "Go.", []))), limits=Limits(usd=1))
+    llm.complete("Why?")
+    assert llm.trace is not None
+    assert llm.trace.usage_by_worker["a"].cost == Decimal("0.25")
 
 
 class SilentEchoLLM(EchoLLM):

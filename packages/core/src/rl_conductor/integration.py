@@ -29,9 +29,9 @@ from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
 from rl_conductor.models.base import OnePieceModel, WrapperModel, require
 from rl_conductor.models.foreign_errors import host_error, model_error
 from rl_conductor.models.google.wire import THOUGHT_PREFIX
+from rl_conductor.models.object_parts import instances_in, parts_of
 from rl_conductor.models.openai.wire import TIERS_WITH_OWN_PRICE, TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of, priced
-from rl_conductor.models.redaction import parts_of
 from rl_conductor.models.reply_checks import checked
 from rl_conductor.models.request_options import allows_parallel_calls, parse_response_format, parse_tool_choice
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
@@ -81,6 +81,7 @@ __all__ = [
     "first_field_error",
     "host_error",
     "in_thread",
+    "instances_in",
     "is_rejection",
     "is_worker_function",
     "iterate_in_thread",

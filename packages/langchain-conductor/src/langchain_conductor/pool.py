@@ -17,12 +17,13 @@ from langchain_conductor.models import ChatModel, RunnableModel
 from langchain_conductor.models.chat_wrappers import find_chat_models, has_no_model
 from langchain_conductor.models.counted_function import CountedFunction
 from langchain_conductor.models.nested_conductor import NestedConductor
+from langchain_conductor.models.prices import holds_conductor
 from rl_conductor import Conductor
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import Described, WorkerFunction, is_worker_function, worker_from
 from rl_conductor.models import Model, model
 from rl_conductor.pool import Worker, WorkerPool
-from rl_conductor.types import Sampling
+from rl_conductor.types import Card, Sampling
 
 AnyModel = Model | Runnable[Any, Any] | WorkerFunction | str
 """A core model, a LangChain chat model, any other runnable, a Python function, or `provider:model`."""
@@ -129,7 +130,14 @@ def _to_worker(name: str, source: AnyWorker) -> Worker:
     # LangChain's models come with their own settings; the budget only has to know the maximum length of a reply.
     if isinstance(core_model, ChatModel):
         return replace(worker, sampling=Sampling(max_tokens=core_model.max_tokens))
-    return replace(worker, sampling=Sampling()) if isinstance(core_model, RunnableModel) else worker
+    if isinstance(core_model, RunnableModel):
+        return replace(worker, sampling=Sampling(), card=_card_of(core_model, worker.card))
+    return worker
+
+
+def _card_of(core_model: RunnableModel, card: Card) -> Card:
+    """Returns the card without a price if a conductor works in the runnable: its own price says nothing about that."""
+    return card.model_copy(update={"price": None}) if holds_conductor(core_model.runnable) else card
 
 
 def _find_description(source: AnyModel, name: str) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from pydantic import SecretStr
 
 from rl_conductor.errors import ModelError
+from rl_conductor.models.object_parts import parts_of
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 REDACTED = "[secret]"
@@ -20,9 +19,6 @@ MIN_MATCH = 8
 """Minimum length of a fragment of a key that is redacted. Shorter secrets are taken for placeholders."""
 MAX_SEARCHED_CHARS = 10 * MAX_ERROR_LENGTH
 """Maximum length of an error that is searched; other libraries quote whole replies."""
-MAX_OBJECTS = 10_000
-"""Maximum number of objects searched for keys; a client is never further than that from its key."""
-
 SECRET_HEADERS = ("authorization", "api-key", "x-api-key", "x-goog-api-key", "x-amz-security-token")
 """Headers in which vendors expect credentials."""
 
@@ -113,47 +109,3 @@ def redacted_text(error: object, source: object) -> str:
     """Returns the text of an error without the keys in `source`, and with at most `MAX_ERROR_LENGTH` characters."""
     text = str(error)[:MAX_SEARCHED_CHARS]
     return redact_secrets(text, find_secrets(source))[:MAX_ERROR_LENGTH]
-
-
-def parts_of(root: object) -> Iterator[tuple[str, object]]:
-    """Yields an object and all objects reachable from it, breadth first, each with its name."""
-    seen: set[int] = set()
-    queue: deque[tuple[str, object]] = deque([("", root)])
-    while queue and len(seen) < MAX_OBJECTS:
-        name, part = queue.popleft()
-        if isinstance(part, str | SecretStr):
-            yield name, part
-        elif id(part) not in seen:
-            seen.add(id(part))
-            yield name, part
-            queue.extend(_children(name, part))
-
-
-def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yields the direct children of `value` with their names."""
-    match value:
-        case dict():
-            yield from (
-                (key if isinstance(key, str) else name, part) for key, part in tuple(value.items())[:MAX_OBJECTS]
-            )
-        case list() | tuple() | set() | frozenset():
-            yield from ((name, part) for part in tuple(value)[:MAX_OBJECTS])
-        case partial():
-            yield from ((name, part) for part in (value.func, value.args, value.keywords))
-        case MethodType():
-            yield name, value.__self__
-        case FunctionType():
-            yield from _closure_variables(value)
-        case type() | ModuleType():
-            return
-        case _:
-            for fields in ("__dict__", "__pydantic_private__"):
-                with suppress(AttributeError):  # `getattr` would make lazy proxies load
-                    yield name, object.__getattribute__(value, fields)
-
-
-def _closure_variables(function: FunctionType) -> Iterator[tuple[str, object]]:
-    """Yields the closure variables of a function; agents often hold their model there."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # an empty cell
-            yield name, cell.cell_contents

@@ -78,11 +78,15 @@ class FunctionModel(OnePieceModel):
             wrong = "nothing" if result is None else f"an object of the type {type(result).__name__}"
             reason = f"{self.name} returned {wrong}; return a text, or data that can be written as JSON"
             raise ModelError(reason, model=self.name, usage=USAGE)
-        return checked(Completion(message=Message.assistant(text), usage=USAGE, model=self.name), request)
+        return checked(self.to_completion(text, result), request)
 
     def reply_text(self, result: object) -> str | None:
         """Converts what the function returned to text; `None` if it is not a reply."""
         return None if result is None else result_text(result)
+
+    def to_completion(self, text: str, result: object) -> Completion:  # noqa: ARG002  (for subclasses)
+        """Builds the completion with the text of what the function returned."""
+        return Completion(message=Message.assistant(text), usage=USAGE, model=self.name)
 
 
 def is_worker_function(thing: object) -> TypeGuard[WorkerFunction]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
-from types import CodeType, FunctionType
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, BaseLanguageModel
 from langchain_core.runnables import Runnable
 
 from langchain_conductor.messages import PROVIDER
-from rl_conductor.integration import parts_of, price_of
+from rl_conductor.integration import instances_in, price_of
 from rl_conductor.types import FREE, Price
 
 PRICE_PROVIDERS = {"google_genai": "google", "google_vertexai": "google"}
@@ -29,25 +28,12 @@ def prices_in(runnable: Runnable[Any, Any]) -> set[Price | None]:
 
     Functions in it, such as nodes of graphs and tools, hold the runnables in global variables that their code names.
     """
-    parts = [part for _, part in parts_of(runnable)]
-    global_values = (value for part in parts if isinstance(part, FunctionType) for value in _global_values(part))
-    for value in global_values:
-        if isinstance(value, Runnable):
-            parts += (part for _, part in parts_of(value))
-    return {_price_of_model(part) for part in parts if isinstance(part, BaseLanguageModel)}
+    return {_price_of_model(model) for model in _models_in(runnable)}
 
 
-def _global_values(function: FunctionType) -> Iterator[object]:
-    names = _names_in(function.__code__)
-    return (function.__globals__[name] for name in names if name in function.__globals__)
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Yields the global names and attributes in the code of a function and of the functions in it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+def holds_conductor(runnable: Runnable[Any, Any]) -> bool:
+    """Returns whether one of the language models that `runnable` holds is a conductor, whose calls have own prices."""
+    return any(_is_conductor(model) for model in _models_in(runnable))
 
 
 def highest_price(prices: Collection[Price | None]) -> Price | None:
@@ -60,9 +46,16 @@ def _cost_per_thousand(price: Price) -> Decimal:
     return price.max_cost(input_tokens=1_000, output_tokens=1_000)
 
 
+def _models_in(runnable: Runnable[Any, Any]) -> Iterator[BaseLanguageModel[Any]]:
+    return instances_in(runnable, BaseLanguageModel, global_kinds=Runnable)
+
+
+def _is_conductor(model: BaseLanguageModel[Any]) -> bool:
+    return isinstance(model, BaseChatModel) and model._get_ls_params().get("ls_provider") == PROVIDER  # noqa: SLF001
+
+
 def _price_of_model(model: BaseLanguageModel[Any]) -> Price | None:
     if not isinstance(model, BaseChatModel):
         return None
-    params = model._get_ls_params()  # noqa: SLF001  (LangChain's only common way to read provider and model name)
-    # A conductor is free by itself: its calls have the prices of its models.
-    return FREE if params.get("ls_provider") == PROVIDER else price_of_chat(params)
+    # LangChain's only common way to read provider and model name. A conductor is free by itself.
+    return FREE if _is_conductor(model) else price_of_chat(model._get_ls_params())  # noqa: SLF001

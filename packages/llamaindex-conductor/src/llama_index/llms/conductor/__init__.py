@@ -5,7 +5,7 @@ from .instrumentation import ConductorEvent
 from .models.agents import AgentModel, ChatEngineModel, WorkflowModel
 from .models.llm_model import LLMModel
 from .models.retrieval import QueryEngineModel, RetrieverModel
-from .models.task_model import SourcedCompletion
+from .models.sources import SourcedCompletion
 from .workers import pool_of
 
 __all__ = [

@@ -21,7 +21,7 @@ from rl_conductor.trace import Summary
 from rl_conductor.types import Delta
 
 from .messages import chat_message, core_message, reply_message
-from .models.task_model import SourcedCall, sourced_calls, unique_nodes
+from .models.sources import SourcedCall, sourced_calls, unique_nodes
 
 
 def chunk_response(text: str, reasoning: str, delta: Delta) -> ChatResponse:

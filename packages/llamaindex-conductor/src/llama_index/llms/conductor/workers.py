@@ -31,6 +31,7 @@ from .models.llm_model import LLMModel
 from .models.nested_conductor import ConductorHost, NestedConductorModel
 from .models.results import LlamaIndexFunction
 from .models.retrieval import QueryEngineModel, RetrieverModel
+from .models.task_model import TaskModel
 
 SingleWorker = str | LLM | BaseQueryEngine | BaseRetriever | BaseChatEngine | Workflow | BaseTool | Model | Worker
 """A worker without further settings: `provider:model`, or an object."""
@@ -101,12 +102,20 @@ def create_worker(name: str, worker: WorkerLike) -> Worker:
         case Mapping():
             return _from_entry(name, worker)
     worker_model = create_model(worker, name=name)
-    created = Worker.of(name, worker_model, card=Card(name=name, description=_own_description(worker)))
-    if isinstance(worker, ConductorHost):
-        return replace(created, sampling=worker.sampling)
+    card = Card(name=name, description=_own_description(worker))
+    return _with_own_settings(Worker.of(name, worker_model, card=card), worker)
+
+
+def _with_own_settings(created: Worker, source: object) -> Worker:
+    """Gives a worker the settings of the object that it was made from."""
+    worker_model = created.model
+    if isinstance(source, ConductorHost):
+        return replace(created, sampling=source.sampling)
     # LlamaIndex's LLMs come with their own settings; the budget only has to know the maximum length of a reply.
     if isinstance(worker_model, LLMModel):
         return replace(created, sampling=Sampling(max_tokens=worker_model.max_tokens))
+    if isinstance(worker_model, TaskModel | LlamaIndexFunction) and worker_model.is_priced_by_calls:
+        return replace(created, card=created.card.model_copy(update={"price": None}))
     return created
 
 

@@ -31,6 +31,7 @@ from rl_conductor.integration import call_async_or_sync, prompt_in
 
 from .errors import translate_errors
 from .results import text_of_result
+from .sources import nodes_of_result
 from .task_model import TaskModel, TaskResult
 
 W = TypeVar("W", bound=Workflow)
@@ -77,12 +78,12 @@ class WorkflowModel(TaskModel[W]):
                                 f"{self.name} asks for human input, and nobody can answer", model=self.name
                             )
                         if isinstance(event, ToolCallResult):
-                            nodes += getattr(event.tool_output.raw_output, "source_nodes", ())
+                            nodes += nodes_of_result(event.tool_output.raw_output)
                 result = await handler
             finally:
                 if not handler.is_done():
                     await handler.cancel_run()
-            nodes += getattr(result, "source_nodes", ())
+            nodes += nodes_of_result(result)
             return TaskResult("" if result is None else text_of_result(result) or "", tuple(nodes))
 
 

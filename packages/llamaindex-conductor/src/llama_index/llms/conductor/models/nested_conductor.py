@@ -14,7 +14,7 @@ from rl_conductor.integration import WrapperModel
 from rl_conductor.trace import AnswerDelta, Finished, ReasoningDelta
 from rl_conductor.types import Delta
 
-from .task_model import SourcedCompletion, sourced_calls, unique_nodes
+from .sources import SourcedCompletion, sourced_calls, unique_nodes
 
 
 @runtime_checkable

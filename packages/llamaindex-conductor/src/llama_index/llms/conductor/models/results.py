@@ -9,19 +9,40 @@ from llama_index.core.base.llms.types import ChatResponse, CompletionResponse
 from llama_index.core.schema import MetadataMode, NodeWithScore
 from typing_extensions import override
 
-from rl_conductor.integration import FunctionModel, result_text
+from rl_conductor import Completion, Usage
+from rl_conductor.integration import FunctionModel, WorkerFunction, priced, result_text
+from rl_conductor.types import FREE
+
+from .held_llms import holds_conductors_only, holds_other_llms
+from .sources import SourcedCompletion, nodes_of_result
 
 EMPTY_RESULT = "(nothing was found)"
 """Reply of a retriever that finds no passage; an empty reply would count as a failure."""
 
 
 class LlamaIndexFunction(FunctionModel):
-    """A Python function that may return responses of LlamaIndex's LLMs, engines and retrievers."""
+    """A Python function that may return responses of LlamaIndex's LLMs, engines and retrievers.
+
+    Its price is unknown if it holds an LLM that is not a conductor.
+    """
+
+    def __init__(self, function: WorkerFunction) -> None:
+        super().__init__(function)
+        self.is_priced_by_calls = holds_conductors_only(function)
+        """Whether it costs what the calls of the conductors in it cost, and nothing else."""
+        self.price = None if holds_other_llms(function) else FREE
 
     @override
     def reply_text(self, result: object) -> str | None:
         """Converts what the function returned to text; `None` if it is not a reply."""
         return None if result is None else text_of_result(result)
+
+    @override
+    def to_completion(self, text: str, result: object) -> Completion:
+        """Builds the completion, with the source nodes of what the function returned."""
+        completion = super().to_completion(text, result)
+        nodes, usage = nodes_of_result(result), priced(Usage(), self.price)
+        return SourcedCompletion(**dict(completion) | {"usage": usage}, source_nodes=nodes)
 
 
 def text_of_result(result: object) -> str | None:
