@@ -9,8 +9,12 @@ from typing import Any
 import llama_index.core
 import pytest
 import tiktoken
+from llama_index.core import Document, VectorStoreIndex
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import CompletionResponse, ImageBlock
+from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.llms import LLMMetadata
+from llama_index.core.retrievers import QueryFusionRetriever
 from typing_extensions import override
 
 from llama_index.llms.conductor import Conductor, LLMModel
@@ -154,6 +158,18 @@ def test_a_function_that_asks_an_llm_is_not_free(function: Any, unpriced_calls: 
     llm.complete("Why?")
     assert llm.trace is not None
     assert llm.trace.usage_by_worker["a"].unpriced_calls == unpriced_calls
+
+
+@pytest.mark.parametrize(("llm", "unpriced_calls"), [(ECHO, 1), (None, 0)])
+def test_a_retriever_that_asks_an_llm_is_not_free(llm: EchoLLM | None, unpriced_calls: int) -> None:
+    index = VectorStoreIndex.from_documents([Document(text="A kite.")], embed_model=MockEmbedding(embed_dim=2))
+    retriever: BaseRetriever = index.as_retriever()
+    if llm is not None:
+        retriever = QueryFusionRetriever([retriever], llm=llm, use_async=False)
+    conductor = Conductor({"a": retriever, "b": EchoLLM()}, planner=planner(plan((0, "Go.", []))))
+    conductor.complete("Why?")
+    assert conductor.trace is not None
+    assert conductor.trace.usage_by_worker["a"].unpriced_calls == unpriced_calls
 
 
 def test_a_function_may_have_a_price_for_each_call() -> None:

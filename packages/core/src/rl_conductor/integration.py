@@ -25,7 +25,7 @@ from rl_conductor.config.learned_folder import load_folder
 from rl_conductor.config.profiles import ProfileName, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.stepwise import Stepwise
-from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
+from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX, claude_schema
 from rl_conductor.models.base import OnePieceModel, WrapperModel, require
 from rl_conductor.models.foreign_errors import host_error, model_error
 from rl_conductor.models.google.wire import THOUGHT_PREFIX
@@ -76,6 +76,7 @@ __all__ = [
     "call_async_or_sync",
     "callback_to_async_iterator",
     "checked",
+    "claude_schema",
     "current_scope",
     "field_errors",
     "first_field_error",

@@ -120,11 +120,11 @@ def _output_config(model: str, request: Request) -> wire.OutputConfigParam:
         schema = request.response_format.json_schema
         if schema is None:
             raise BadRequestError(f"{model} writes JSON only with a schema: set json_schema", model=model)
-        result["format"] = {"type": "json_schema", "schema": _supported_schema(schema)}
+        result["format"] = {"type": "json_schema", "schema": claude_schema(schema)}
     return result
 
 
-def _supported_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def claude_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Converts `schema` with the SDK to the subset that the API supports; passes it on unchanged if that fails."""
     # Imported here, because the adapter reports a missing SDK with a better message.
     from anthropic import transform_schema  # noqa: PLC0415

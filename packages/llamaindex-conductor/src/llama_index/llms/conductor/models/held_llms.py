@@ -27,6 +27,11 @@ def holds_conductors_only(source: object) -> bool:
     return bool(llms) and all(isinstance(llm, ConductorHost) for llm in llms)
 
 
+def holds_llm(source: object) -> bool:
+    """Whether an object holds an LLM of any kind."""
+    return any(True for _ in _llms_in(source))
+
+
 def holds_other_llms(source: object) -> bool:
     """Whether an object holds an LLM that is not a conductor."""
     return any(not isinstance(llm, ConductorHost) for llm in _llms_in(source))

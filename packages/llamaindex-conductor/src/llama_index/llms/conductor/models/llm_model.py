@@ -6,13 +6,12 @@ Errors of an LLM are not retried, because its integration does that, unless its 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeGuard
+from typing import Any
 from uuid import uuid4
 
 from llama_index.core.base.llms.types import (
@@ -41,7 +40,6 @@ from rl_conductor.integration import (
     price_of,
     priced,
     require,
-    response_format_of,
     stream_async_or_sync,
 )
 from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
@@ -49,6 +47,7 @@ from rl_conductor.types import Delta, JsonFormat, TextPart, ToolCall
 from .async_support import inherits_method
 from .errors import translate_errors
 from .replies import finish_reason, has_usual_price, refusal_text, reply_usage
+from .response_formats import format_keywords, has_response_format, is_openai
 from .sampling import apply_sampling, own_max_tokens, thinking_tokens
 from .vendor_state import messages_for, with_vendor_state
 
@@ -80,7 +79,7 @@ class LLMModel:
             files=metadata.is_chat_model,
             context=_known_context(llm),
             thinking_tokens=thinking_tokens(llm),
-            json_schema=_has_response_format(llm),
+            json_schema=has_response_format(llm),
         )
 
     async def complete(self, request: Request) -> Completion:
@@ -117,7 +116,7 @@ class LLMModel:
         """Returns the LLM with the sampling parameters of `request`, and the keywords of its calls."""
         llm, keywords = apply_sampling(self.llm, request.sampling, model=self.name)
         if isinstance(request.response_format, JsonFormat):
-            keywords["response_format"] = response_format_of(request.response_format)
+            keywords |= format_keywords(llm, request.response_format, model=self.name)
         return llm, keywords
 
     async def _response(self, request: Request, messages: list[ChatMessage]) -> ChatResponse:
@@ -134,7 +133,7 @@ class LLMModel:
 
     def _responses(self, request: Request, messages: list[ChatMessage]) -> AsyncGenerator[ChatResponse, None]:
         llm, keywords = self._prepare(request)
-        if _is_openai(llm):  # reports the usage of a stream only if asked; users' `additional_kwargs` take precedence
+        if is_openai(llm):  # reports the usage of a stream only if asked; users' `additional_kwargs` take precedence
             keywords["stream_options"] = {"include_usage": True}
         if tools := _offered_tools(request):
             assert isinstance(llm, FunctionCallingLLM)
@@ -189,7 +188,7 @@ def _known_context(llm: LLM) -> int | None:
     LLMs in this process set the same default as their real context window.
     """
     metadata = llm.metadata
-    is_unset = _is_openai(llm) or "context_window" not in metadata.model_fields_set
+    is_unset = is_openai(llm) or "context_window" not in metadata.model_fields_set
     return None if is_unset and metadata.context_window == DEFAULT_CONTEXT_WINDOW else metadata.context_window
 
 
@@ -197,17 +196,6 @@ def _vendor(llm: LLM) -> str:
     """Returns the vendor as LlamaIndex's package names it, such as `google_genai`; empty for other classes."""
     modules = [cls.__module__.split(".") for cls in type(llm).__mro__]
     return next((parts[2] for parts in modules if parts[:2] == ["llama_index", "llms"] and len(parts) > 2), "")
-
-
-def _is_openai(llm: LLM) -> TypeGuard[Any]:
-    """Whether `llm` is LlamaIndex's model of OpenAI, or one of its subclasses for other vendors with the same API."""
-    openai = sys.modules.get("llama_index.llms.openai")  # a package of its own
-    return openai is not None and isinstance(llm, openai.OpenAI)
-
-
-def _has_response_format(llm: LLM) -> bool:
-    """Whether `llm` constrains its replies to a JSON schema."""
-    return _is_openai(llm) and llm._should_use_structure_outputs()  # noqa: SLF001
 
 
 # ------------------------------------------------------------------------------------------- tools

@@ -23,6 +23,7 @@ from rl_conductor.types import FREE
 
 from .async_support import inherits_method, uses_async
 from .errors import translate_errors
+from .held_llms import holds_llm
 from .results import passages
 from .task_model import S, TaskModel, TaskResult
 
@@ -61,10 +62,10 @@ class QueryEngineModel(RetrievalModel[BaseQueryEngine]):
 
 
 class RetrieverModel(RetrievalModel[BaseRetriever]):
-    """A retriever. It searches with the subtask and returns the passages verbatim, without calling an LLM."""
+    """A retriever. It searches with the subtask and returns the passages verbatim. It is free if it holds no LLM."""
 
     def __init__(self, retriever: BaseRetriever, *, name: str = "retriever") -> None:
-        super().__init__(retriever, name=name, price=FREE)
+        super().__init__(retriever, name=name, price=None if holds_llm(retriever) else FREE)
 
     @override
     async def run_task(self, request: Request) -> TaskResult:
