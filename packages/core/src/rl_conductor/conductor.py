@@ -179,7 +179,7 @@ class Conductor:
 
     @property
     def pool(self) -> WorkerPool:
-        """The workers."""
+        """The workers that plans may use."""
         return self.config.pool
 
     @property

@@ -1,4 +1,4 @@
-"""`GuardrailMiddleware`: the guardrails as middleware of LangChain's agents, whatever their chat model is."""
+"""`GuardrailMiddleware`: the guardrails as middleware of LangChain's agents, with any chat model."""
 
 from __future__ import annotations
 

@@ -200,7 +200,6 @@ class TracedModel(WrapperModel):
             return completion
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """Streams the reply."""
         async with _call_runs(self, request) as end_run, aclosing(self.model.stream(request)) as deltas:
             async for delta in deltas:
                 if delta.completion is not None:

@@ -1,4 +1,4 @@
-"""Hides from tenants what vendors say of the server's own access, such as a part of its key or an organisation. Pure.
+"""Hides vendors' errors about the server's own access from tenants, such as a part of its key. Pure.
 
 Administrators see it in traces and in the log.
 """

@@ -179,7 +179,7 @@ def _error_response(http: Request, error: Exception, adapter: ApiAdapter) -> Res
 
 
 async def _handle_disconnect(http: Request, error: Exception) -> Response:  # noqa: ARG001
-    """Ends a request whose client is gone; nobody gets this response."""
+    """Ends a request after its client has disconnected; nobody gets this response."""
     return Response(status_code=CLIENT_GONE)
 
 

@@ -58,7 +58,7 @@ class ServedModel:
 
     @property
     def unpriced(self) -> Sequence[str]:
-        """The workers and planners whose price is unknown, with the names of their models."""
+        """The workers and planners without a known price, with the names of their models."""
         pools = [conductor.pool for conductor in self.conductors]
         planners = [planner.model for conductor in self.conductors for planner in conductor.planner.planners]
         workers = {n: worker.model.name for pool in pools for n, worker in pool.items() if worker.model.price is None}
@@ -124,7 +124,7 @@ class ModelCatalog:
             raise ConfigError(f"{of}: there is no model {name!r}; write one of {available}")
 
     def price_warnings(self, keys: Mapping[str, KeyLimits]) -> Iterator[str]:
-        """Yields warnings of keys whose budget in US dollars refuses the calls of models without a known price."""
+        """Yields warnings of keys with a budget in US dollars, which can't call models without a known price."""
         refused = defaultdict[tuple[str, ...], list[str]](list)
         for key, limits in keys.items():
             if limits.usd is not None:

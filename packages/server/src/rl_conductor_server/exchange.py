@@ -66,14 +66,14 @@ async def read_request(service: Service, http: Request, adapter: ApiAdapter, key
 
 
 async def _read_body(service: Service, http: Request, key: ApiKey) -> bytes:
-    """Reads a body. The part that has arrived is reserved, not what is announced: a client may never send it."""
+    """Reads a body. Reserves memory for the part that has arrived: a client may never send all that it announces."""
     intake = service.settings.intake
     with service.reserve_body(0, key.name) as reserve:
         return await read_json(http, max_bytes=intake.body_bytes, seconds=intake.client_seconds, on_chunk=reserve)
 
 
 class Exchange:
-    """One request for an answer and its response. Frees at the end what the request has taken until then."""
+    """One request for an answer and its response. Frees all that the request has reserved when it ends."""
 
     def __init__(self, service: Service, adapter: ApiAdapter, key: ApiKey, idempotency_key: str | None = None) -> None:
         self._service = service
@@ -146,7 +146,7 @@ class Exchange:
         return admitted
 
     def _reserve_choices(self, choices: int) -> None:
-        """Reserves the room of the request again for each further choice, whose run has prompts and a trace of its own.
+        """Reserves the size of the request again for each further choice: its run has prompts and a trace of its own.
 
         Raises:
             ApiError: there is too little, now or whatever else is in progress.

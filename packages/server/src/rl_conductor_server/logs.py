@@ -33,7 +33,7 @@ _is_private: ContextVar[bool] = ContextVar("conductor_private_log", default=Fals
 
 @contextmanager
 def leave_out_reasons(*, when: bool) -> Iterator[None]:
-    """Leaves the reasons out of what a run logs in this block, for requests that are not stored."""
+    """Leaves the reasons out of the log lines of runs in this block, for requests that are not stored."""
     token = _is_private.set(when)
     try:
         yield
@@ -49,7 +49,7 @@ def _leave_out_reason(record: logging.LogRecord) -> bool:
 
 
 def filter_run_log() -> None:
-    """Makes the log of runs obey `leave_out_reasons`, whoever configures the log; a second call changes nothing."""
+    """Applies `leave_out_reasons` to the log of runs in any configuration; a second call changes nothing."""
     logging.getLogger("rl_conductor.run").addFilter(_leave_out_reason)
 
 
@@ -73,7 +73,7 @@ def formatter(entry: LogEntry) -> logging.Formatter:
 
 
 class _WithoutKeys(logging.Formatter):
-    """Replaces what looks like a key in lines and tracebacks: errors of any library may quote one."""
+    """Redacts text that looks like a key in lines and tracebacks: errors of any library may quote one."""
 
     def format(self, record: logging.LogRecord) -> str:
         return KEY_LIKE.sub(REDACTED, super().format(record))

@@ -16,7 +16,7 @@ SESSION_LABELS = ("session_id", "session", "conversation_id", "thread_id")
 
 
 def _check_integer(value: object) -> object:
-    """Rejects what pydantic would convert: `true` is 1 for it, and a text of digits a number."""
+    """Rejects values that pydantic would convert to an integer: `true`, and text of digits."""
     if isinstance(value, bool | str):
         raise ValueError("must be an integer")  # noqa: TRY004 - pydantic reports this type only
     return value

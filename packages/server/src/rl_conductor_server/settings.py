@@ -34,7 +34,7 @@ ExperimentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}
 
 
 def _check_hash(text: str) -> str:
-    """Refuses what is no SHA-256, such as a key itself, without repeating it."""
+    """Rejects text that is no SHA-256, such as a key itself, without repeating it."""
     if not re.fullmatch("[0-9a-f]{64}", text):
         raise ValueError("write the SHA-256 of a key in 64 digits, as 'rl-conductor serve --new-key NAME' prints it")
     return text
@@ -47,7 +47,7 @@ ORIGIN = re.compile(r"(?!http:.*:80$|https:.*:443$)[a-z][a-z0-9+.-]*://([a-z0-9_
 
 
 def _check_origin(text: str) -> str:
-    """Refuses what browsers never send as the origin of a website, as it would have no effect, and `*`."""
+    """Rejects `*`, and text that browsers never send as the origin of a website: it would have no effect."""
     if not ORIGIN.fullmatch(text):
         raise ValueError(
             f"{text!r} is no origin; write scheme://host or scheme://host:port as browsers do: in lower case, without "
@@ -103,7 +103,7 @@ class KeyEntry(KeyLimits):
 
 
 class AdminEntry(_Entry):
-    """An administrator: `[admins.NAME]`."""
+    """The key of an administrator: `[admins.NAME]`."""
 
     sha256: Sha256 = Field(examples=[PRINTED_HASH])
     """SHA-256 of the administrator's key, in hex."""
@@ -319,7 +319,7 @@ class OidcEntry(_Entry):
 
 
 class WebEntry(_Entry):
-    """Websites whose pages may call the API: `[web]`."""
+    """Websites with pages that may call the API: `[web]`."""
 
     origins: tuple[Origin, ...] = ()
     """Their origins, such as `https://app.example.com`."""

@@ -68,7 +68,7 @@ def find_cut_off(runs: Iterable[Finishes]) -> tuple[CutOffReplies, ...]:
 
 
 def cut_off_table(cut_off: Sequence[CutOffReplies]) -> Table:
-    """Builds the table of the workers whose replies were cut off."""
+    """Builds the table of the workers with replies that were cut off."""
     rows = tuple(
         (row.worker, REMEDIES[row.reason], f"{row.cut_off:,} of {row.replies:,} ({row.cut_off / row.replies:.0%})")
         for row in cut_off

@@ -61,7 +61,7 @@ def mean_question_tokens(samples: Sequence[Sample]) -> int:
 
 
 def unpriced_workers(pool: WorkerPool) -> list[str]:
-    """Returns the names of the workers whose price is unknown; those that delegate have no price of their own."""
+    """Returns the names of the workers without a known price; those that delegate have no price of their own."""
     return [
         name for name, worker in pool.items() if worker.card.price is None and not worker.model.capabilities.delegates
     ]
@@ -97,7 +97,7 @@ def check_judge_price(task: Task, limits: Limits) -> None:
 
 
 def cached_amount(calls: Iterable[Call]) -> Amount:
-    """Returns what calls, or those nested in them, were charged although their replies came from the cache."""
+    """Returns the charges of calls, or of those nested in them, for replies that came from the cache."""
     return sum(map(_cached_amount, calls), NOTHING)
 
 

@@ -55,7 +55,7 @@ def read_complete_lines(path: Path) -> list[bytes]:
 
 
 def read_value(path: Path, kind: type[V], *, cure: str = "remove it") -> V:
-    """Reads a file that contains one JSON value; `cure` says what to do about an invalid one.
+    """Reads a file that contains one JSON value; the error about an invalid one ends with the advice `cure`.
 
     Raises:
         ConfigError: the file can't be read, is truncated, or was written by another release.

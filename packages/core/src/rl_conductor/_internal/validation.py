@@ -154,7 +154,7 @@ def _about_unknown(name: str, model: type[BaseModel] | None) -> str:
 
 
 def _find_example(model: type[BaseModel] | None, path: Sequence[int | str]) -> str | None:
-    """Returns what to write at a path: the field's example, or the description of the keys of a table."""
+    """Returns an example of the value at a path: the field's, or the description of the keys of a table."""
     if model is None or not path:
         return None
     is_key = path[-1] == KEY

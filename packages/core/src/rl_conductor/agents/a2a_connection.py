@@ -134,7 +134,6 @@ class A2AConnection:
             first.cancel()
 
     async def aclose(self) -> None:
-        """Closes the connections."""
         await self._http.aclose()
 
     @contextmanager

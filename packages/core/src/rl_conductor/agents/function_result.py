@@ -1,4 +1,4 @@
-"""Converts what Python functions return, as workers or as tools, to text."""
+"""Converts the results of Python functions, as workers or as tools, to text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_conductor.types import Completion, Message
 
 
 async def collect_result(result: object, name: str) -> object:
-    """Awaits a coroutine, and collects what a generator yields: pieces of text as one text, others as a list.
+    """Awaits a coroutine, and collects the values of a generator: texts are joined, others become a list.
 
     A generator is closed when the caller is cancelled. `name` is that of the function, for errors.
 

@@ -70,7 +70,6 @@ class Toolset:
         return by_name
 
     async def aclose(self) -> None:
-        """Closes the servers."""
         await asyncio.gather(*(source.aclose() for source in self.sources))
 
 

@@ -92,7 +92,7 @@ def _conduct(
 
 @contextmanager
 def terminate_as_interrupt() -> Iterator[Callable[[], bool]]:
-    """Handles SIGTERM like Ctrl-C, so that a run tells what was spent; yields whether the signal came."""
+    """Handles SIGTERM like Ctrl-C, so that a run still reports its spending; yields whether the signal came."""
     received: list[int] = []
 
     def interrupt(number: int, _: FrameType | None) -> None:

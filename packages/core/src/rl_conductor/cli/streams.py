@@ -28,7 +28,6 @@ class OutputStream(io.TextIOWrapper):
     """
 
     def write(self, text: str, /) -> int:
-        """Writes text."""
         with _output_errors():
             return super().write(text)
 

@@ -1,4 +1,4 @@
-"""Usage errors that say what to write instead: unquoted questions, misplaced pool files and options."""
+"""Adds advice to usage errors about unquoted questions, and misplaced pool files and options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ENV_FILE = "--env-file"
 
 
 class HintingCommand(TyperCommand):
-    """A command whose error about surplus arguments says how to write them."""
+    """A command with advice in its error about surplus arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments; surplus ones are an error."""

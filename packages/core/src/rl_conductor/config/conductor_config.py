@@ -44,7 +44,7 @@ class ConductorConfig:
     name: str = "conductor"
 
     def check_setup(self) -> None:
-        """Checks the pool and the default policy, and logs what plans may suffer from.
+        """Checks the pool and the default policy, and logs weaknesses of the setup.
 
         Logged are workers that the planner can't tell apart, and rules that the grammar of plans can't hold.
 

@@ -108,7 +108,7 @@ def _anonymizer() -> Any:
 
 @cache
 def _pattern_analyzer(language: str) -> AnalyzerEngine:
-    """Creates an engine whose recognizers use patterns and check digits, and that needs neither model nor network."""
+    """Creates an engine that recognizes by patterns and check digits, and needs neither a model nor the network."""
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
     registry.remove_recognizer("EmailRecognizer")

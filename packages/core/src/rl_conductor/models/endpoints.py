@@ -163,7 +163,7 @@ def _address(url: str) -> str:
 
 
 def _service(provider: str, base_url: str, *hosts: str, name: str = "", **facts: Any) -> Endpoint:
-    """An endpoint whose variables begin with `name`, by default that of the provider."""
+    """Creates an endpoint with the variables `NAME_BASE_URL` and `NAME_API_KEY`; by default, NAME is the provider."""
     name = name or provider.upper()
     return Endpoint(provider, base_url, f"{name}_BASE_URL", (f"{name}_API_KEY",), hosts, **facts)
 

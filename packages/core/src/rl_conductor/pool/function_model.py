@@ -59,7 +59,7 @@ class FunctionModel(OnePieceModel):
         return self._signature.reads_question
 
     async def complete(self, request: Request) -> Completion:
-        """Calls the function.
+        """Calls the function, and returns its result as a reply.
 
         Raises:
             BadResponseError: it returned an empty string.
@@ -81,7 +81,7 @@ class FunctionModel(OnePieceModel):
         return checked(self.to_completion(text, result), request)
 
     def reply_text(self, result: object) -> str | None:
-        """Converts what the function returned to text; `None` if it is not a reply."""
+        """Converts the function's result to text; `None` if it is not a reply."""
         return None if result is None else result_text(result)
 
     def to_completion(self, text: str, result: object) -> Completion:  # noqa: ARG002  (for subclasses)

@@ -1,4 +1,4 @@
-"""`MCPEntry`: an MCP server in a pool file, whose tools a worker may call."""
+"""`MCPEntry`: an MCP server in a pool file, with tools for a worker."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Worker:
         return replace(self, name=name, card=self.card.model_copy(update={"name": name}))
 
     def with_price(self, price: Price) -> Self:
-        """Returns a copy of the worker whose model has this price.
+        """Returns a copy of the worker with this price of its model.
 
         Raises:
             ConfigError: the price of the model can't be set, as that of a conductor, whose calls have their own.
@@ -128,7 +128,7 @@ class Worker:
         return replace(self, model=priced_model, card=self.card.model_copy(update={"price": price}))
 
     def with_tools(self, tools: Sequence[AnyTool]) -> Self:
-        """Returns a copy of the worker whose model may call these tools.
+        """Returns a copy of the worker with these tools for its model.
 
         Raises:
             ConfigError: the model can't call tools, or a tool is invalid.
@@ -178,7 +178,7 @@ def _to_model(model_or_name: object) -> object:
 
 
 def why_not_a_model(thing: object, *, accepted: str = "a model, 'provider:model' or a function") -> str:
-    """Explains why a value is not a model, and what is accepted in its place."""
+    """Explains why a value is not a model, and names the values that are accepted."""
     members = ("name", "capabilities", "price", "complete", "stream", "aclose")
     missing = [member for member in members if not hasattr(thing, member)]
     if "complete" not in missing:

@@ -1,4 +1,4 @@
-"""The prompts of planners and workers: what models are shown, word by word. Pure.
+"""The prompts of planners and workers, word by word. Pure.
 
 In: a conversation, the cards of workers, and the replies of earlier steps. Out: messages, and the version of all
 prompts.

@@ -208,7 +208,7 @@ def rejection_messages(rejection: Rejection, *, key: str) -> tuple[Message, Mess
 
 
 def nearest_examples(examples: Sequence[PlanExample], question: str, space: PlanSpace) -> tuple[PlanExample, ...]:
-    """Selects the valid examples whose questions are most similar to `question`, the most similar one last.
+    """Selects the valid examples with the questions most similar to `question`, the most similar one last.
 
     Up to `MAX_EXAMPLES` examples are all included, in their own order.
     """

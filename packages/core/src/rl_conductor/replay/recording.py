@@ -43,7 +43,7 @@ class Recording:
                 self._models_with_unpriced_calls.add(call.model)
 
     def model(self, name: str, capabilities: Capabilities) -> RecordedModel:
-        """Returns the recorded model with this name, whose replies no longer contain reasoning."""
+        """Returns the recorded model with this name; its replies no longer contain reasoning."""
         return RecordedModel(name, capabilities.model_copy(update={"reasoning_start": "outside"}), self)
 
     def take(self, model: str, request: Request) -> tuple[Call | None, bool]:

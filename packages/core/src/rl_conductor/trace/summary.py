@@ -160,7 +160,7 @@ class Summary(Value):
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
-        """Summarises a trace."""
+        """Summarises the rounds, the steps and the usage of a trace."""
         return cls(
             run=trace.id,
             planner=trace.planner,

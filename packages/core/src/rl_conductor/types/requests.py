@@ -134,7 +134,7 @@ class Request(Value):
 
     @property
     def last_calls(self) -> int | None:
-        """The index of the assistant message whose tool results end this request, except for notes after them.
+        """The index of the assistant message with tool calls, if their results end this request, except for notes.
 
         Notes are messages of the user or the system in the same turn, such as images that a tool returned.
         """

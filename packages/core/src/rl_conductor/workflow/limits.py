@@ -126,7 +126,7 @@ class UpperBound:
 
 
 def raised_max_tokens(request: Request, context: int | None) -> int | None:
-    """Returns a larger `max_tokens` for a request whose reply used it up on reasoning.
+    """Returns a larger `max_tokens` for a request after a reply that used it up on reasoning.
 
     Args:
         request: the request, with `max_tokens`.

@@ -143,7 +143,7 @@ class BudgetCallback(BaseCallbackHandler):
             self._record(call, call.fail())
 
     def _record(self, call: _CallInside, usage: Usage) -> None:
-        """Records the usage of a call, and what limits count for it besides."""
+        """Records the usage of a call, and the charges that its limits count in addition."""
         self.usages.append(usage)
         if call.reservation is not None and self._beyond_usage is not None:
             self._beyond_usage.append(call.reservation.used - Amount.of(usage))
@@ -222,7 +222,7 @@ register_configure_hook(_callback, inheritable=True)
 
 
 def _is_about_others(record: logging.LogRecord) -> bool:
-    """Whether a record of LangChain's is not about this callback, whose errors are always raised as well."""
+    """Whether a log record of LangChain is about another callback: the errors of this one are raised anyway."""
     return not isinstance(record.args, tuple) or BudgetCallback.__name__ not in record.args
 
 

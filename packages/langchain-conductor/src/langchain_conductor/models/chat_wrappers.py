@@ -73,7 +73,7 @@ def convert_chat_models(
 
 
 def has_no_model(runnable: Runnable[Any, Any]) -> bool:
-    """Whether `runnable` is a result of `init_chat_model` whose model only a config chooses."""
+    """Whether `runnable` is a result of `init_chat_model` that has no model until a config names one."""
     return _is_configurable_model(runnable) and not runnable._default_config.get("model")  # noqa: SLF001
 
 

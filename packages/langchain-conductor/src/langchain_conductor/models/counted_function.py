@@ -14,17 +14,16 @@ from rl_conductor.types import Completion, Request, total
 
 
 class CountedFunction(FunctionModel):
-    """A Python function whose calls of chat models count in the usage and the limits of the run."""
+    """A Python function that may call chat models; they count in the usage and the limits of the run."""
 
     async def complete(self, request: Request) -> Completion:
-        """Calls the function."""
         with enforce_budget(self.name, None) as calls:
             completion = await super().complete(request)
         return completion.model_copy(update={"usage": total(calls.usages)}) if calls.usages else completion
 
     @override
     def reply_text(self, result: object) -> str | None:
-        """Converts what the function returned to text: messages, passages and states of graphs as a runnable's."""
+        """Converts the function's result to text: messages, passages and states of graphs as a runnable's."""
         is_state = isinstance(result, Mapping) and bool(result.get(MESSAGES))
         if is_state or is_passages(result) or isinstance(result, BaseMessage):
             return text_of_output(result)

@@ -39,7 +39,7 @@ class HandoffError(ModelError):
 
 
 class ResumeError(ModelError):
-    """An agent fails on the value that it was resumed with; another worker must not do what a person decides."""
+    """An agent failed on the value that a person resumed it with, so no other worker may take its place."""
 
     ends_run = True
 

@@ -132,7 +132,7 @@ class RunnableModel:
         return enforce_budget(self.name, None if self.price is self._found_price else self.price)
 
     def _call_config(self) -> RunnableConfig:
-        """Returns what a call sets explicitly, since the config of a graph takes precedence over that of its caller.
+        """Returns the settings to pass explicitly, since a graph's own config takes precedence over its caller's.
 
         That is the smaller of their recursion limits, where LangChain's default counts as none, and a new thread for a
         graph that has a checkpointer, unless a thread is already set.

@@ -171,7 +171,7 @@ def _is_signed_text(block: Mapping[str, Any]) -> bool:
 
 
 def _without_content(block: Block) -> Block:
-    """Returns a block of the vendor's own, or of another one what the core does not have."""
+    """Returns a block without the content that the core's message has, too; a vendor's own block stays as it is."""
     kind, text = _kind(block), block.get("text")
     if kind == "own":
         return block

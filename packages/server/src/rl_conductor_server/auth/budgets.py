@@ -36,7 +36,7 @@ class KeyBudget:
         """Bytes that all processes stored for the key, as of a few seconds ago."""
 
     def update_storage(self, stored: int, *, limit: int) -> None:
-        """Sets what is stored for the key, and warns when most of the limit is used up."""
+        """Sets the number of bytes stored for the key, and warns when most of the limit is used up."""
         if stored >= STORAGE_WARNING * limit > self.stored_bytes:
             log.warning("the key %r stores %d bytes of at most %d", self.name, stored, limit)
         self.stored_bytes, self.storage_limit = stored, limit
@@ -92,7 +92,7 @@ class KeyBudget:
             budget.return_unused(is_closing=True)
 
     async def charged(self) -> Amount:
-        """Returns what the budget counts in the current period: the usage, and calls that may have been billed."""
+        """Returns the charges in the current period: the usage, and calls that may have been billed."""
         start = period_start(self._limits.per, self._store.now())
         state = await self._store.read_budget(BudgetPeriod(self.name, start, self._limits.usd, self._limits.tokens))
         return state.charged_here + state.charged_elsewhere

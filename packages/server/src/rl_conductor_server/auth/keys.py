@@ -98,7 +98,7 @@ class ApiKey(KeyBudget):
             await asyncio.sleep(wait)
 
     async def report(self) -> dict[str, object]:
-        """Returns the settings, the spending, and what the budget counts, for the administrator."""
+        """Returns the settings, the spending and the charges to the budget, for the administrator."""
         settings = self.entry.model_dump(mode="json", exclude={"sha256"}) if self.entry else {}
         usage, charged = await self.usage(), await self.charged()
         return {
@@ -212,7 +212,7 @@ class ApiKeys:
         raise ApiError(self._refusal(http.headers, row), status=401, code="invalid_api_key")
 
     def _refusal(self, headers: Mapping[str, str], row: StoredKey | None) -> str:
-        """Says why a key is refused; its holder may know what the key was."""
+        """Explains why a key is refused, and how it ended if it was valid once."""
         secret = _credentials(headers)
         if not secret:
             return _no_credentials(headers, "API key")

@@ -93,7 +93,7 @@ class LeasedBudget(Budget):
             self._queued -= amount
 
     async def _request(self, amount: Amount) -> BudgetState:
-        """Requests what is missing for a call."""
+        """Requests the amount that is missing for a call."""
         missing = self.spent + self.reserved + amount - self._share
         state = await self._store.extend_budget(self._period, missing, ahead=self.reserved + self._queued - amount)
         self._elsewhere = state.charged_elsewhere
@@ -119,7 +119,7 @@ class LeasedBudget(Budget):
         return f"this key has a budget in US dollars, but {super().describe_unpriced(model)}"
 
     def return_unused(self, *, is_closing: bool = False) -> None:
-        """Returns what the calls in flight and as much again don't need; when closing, everything that is not spent."""
+        """Gives back all but twice the need of the calls in flight; when closing, everything that is not spent."""
         with self.lock:
             needed = self.spent if is_closing else self.spent + self.reserved + self.reserved
             unused = Amount(

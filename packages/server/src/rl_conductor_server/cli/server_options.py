@@ -39,7 +39,7 @@ def discover_pool(settings: Settings) -> DiscoveredPool:
 
 
 def load_models(settings: Settings) -> tuple[ModelCatalog, DiscoveredPool]:
-    """Builds the models of the settings, whose weights are downloaded if they are missing, and returns their pool, too.
+    """Builds the models of the settings, and downloads missing weights; returns the models and their pool.
 
     Raises:
         ConfigError: a model can't be built, or no source provides the weights.

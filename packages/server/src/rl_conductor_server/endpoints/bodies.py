@@ -47,7 +47,7 @@ async def json_response(
     *,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """Returns what `load` reads from the store: about `size` bytes, for which there is room until the client has them.
+    """Returns the result of `load`, about `size` bytes, and reserves memory for it until the client has it.
 
     `key` is the name of the API key, or `ADMINISTRATOR`.
 

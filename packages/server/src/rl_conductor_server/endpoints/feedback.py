@@ -83,7 +83,7 @@ async def check_run(service: Service, run: str, *, key: str | None = None) -> No
 
 
 async def store_feedback(service: Service, run: str, feedback: Feedback) -> Feedback:
-    """Stores feedback and returns what is stored now.
+    """Stores feedback and returns the stored version.
 
     Raises:
         ApiError: the run was deleted meanwhile, its author has used too many keys, or there were too many changes.

@@ -93,7 +93,7 @@ async def list_files(
 
 @router.get("/{file_id}")
 async def retrieve(file_id: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
-    """Describes a file."""
+    """Returns the name, size and purpose of a file."""
     return _file_body(await find_file(service, file_id, key.name))
 
 
@@ -121,7 +121,7 @@ async def _read_upload(service: Service, file: StoredFile) -> AsyncGenerator[str
 
 @router.delete("/{file_id}")
 async def delete(file_id: str, service: ServiceDependency, key: Caller) -> dict[str, Any]:
-    """Deletes a file."""
+    """Deletes a file with its content."""
     file = await find_file(service, file_id, key.name)
     await service.store.files.delete(file)
     return {"id": file.id, "object": "file", "deleted": True}

@@ -39,7 +39,7 @@ AskJudge = Callable[[Request], Awaitable[str]]
 
 
 class Opinion(Value):
-    """A judge's reply."""
+    """A judge's reply: the better of two answers, and why."""
 
     reason: Text
     better: Literal["first", "second", "neither"]

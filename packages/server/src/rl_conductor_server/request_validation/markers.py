@@ -28,7 +28,7 @@ def tool_type(
     ignored: re.Pattern[str] | None = None,
     refused: Mapping[re.Pattern[str], str] = MappingProxyType({}),
 ) -> WrapValidator:
-    """Marks the type of a tool; only strict servers reject tools whose type is to be `ignored`.
+    """Marks the type of a tool; tools with an `ignored` type are rejected by strict servers only.
 
     `refused` has the sentences about types for which the supported one is to be written in another way.
     """
@@ -49,7 +49,7 @@ def tool_type(
 
 
 def unsupported(sentence: str, *neutral: object, kind: str = UNSUPPORTED) -> AfterValidator:
-    """Rejects values other than `neutral`, with a sentence that follows the field's name and says what to do instead.
+    """Rejects values other than `neutral`; the error is the field's name and `sentence`, which has the remedy.
 
     `kind` is the type of the error, from which its code follows.
     """

@@ -77,7 +77,7 @@ def parse_request(kind: type[B], body: bytes, *, strict: bool) -> ParsedRequest:
 
 
 def _ignorable_paths(error: ValidationError, value: Any) -> set[Path]:
-    """Finds the fields whose removal may make a body valid, apart from the extension `conductor`."""
+    """Finds the fields to remove from an invalid body so that it may become valid, except in `conductor`."""
     paths = set[Path]()
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         loc = detail["loc"]
@@ -91,7 +91,7 @@ def _ignorable_paths(error: ValidationError, value: Any) -> set[Path]:
 
 
 def _null_paths(error: ValidationError, value: Any) -> set[Path]:
-    """Finds the fields that are null where the schema has another type: many clients write null for what is unset."""
+    """Finds the fields that are null where the schema has another type: many clients write null for unset fields."""
     details = error.errors(include_url=False, include_context=False)
     paths = {existing_path(value, detail["loc"]) for detail in details if detail["input"] is None}
     return {path for path in paths if path and isinstance(path[-1], str) and _get(value, path) is None}

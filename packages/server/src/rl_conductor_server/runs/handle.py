@@ -81,7 +81,7 @@ class RunHandle:
         return self._observer is not None
 
     def observe(self, observer: Callable[[Event], None]) -> None:
-        """Calls `observer` with all events, each before anything of what it leads to is stored."""
+        """Calls `observer` with all events, each before its consequences are stored."""
         assert self._observer is None
         for event in self._events:
             observer(event)

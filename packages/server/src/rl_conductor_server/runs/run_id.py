@@ -1,4 +1,4 @@
-"""Ids of runs, whose random part is also that of ids in the vendors' formats: of responses, messages and tool calls."""
+"""Ids of runs; their random part is also in the vendors' ids of responses, messages and tool calls."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def random_part(run: str) -> str:
 
 
 def run_in(pattern: re.Pattern[str], name: str) -> str | None:
-    """Returns the run whose random part is the first group of `pattern`; `None` if `name` doesn't match."""
+    """Returns the run with the random part in the first group of `pattern`; `None` if `name` doesn't match."""
     match = pattern.fullmatch(name)
     return f"{PREFIX}{match[1]}" if match else None

@@ -1,1 +1,1 @@
-"""Reports what logged model calls cost, for the command `audit-spend`."""
+"""Reports the cost of logged model calls, for the command `audit-spend`."""

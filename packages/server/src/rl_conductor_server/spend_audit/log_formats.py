@@ -38,7 +38,7 @@ REPLY_FIELDS = ("output_text", "output", "completion", "response", "content")
 
 @dataclass(frozen=True)
 class LoggedCall:
-    """One model call."""
+    """One call of a model, as a line of a log describes it."""
 
     model: str
     request: str

@@ -274,7 +274,7 @@ def _step(result: StepResult) -> AuditedStep:
 
 
 def _call(call: Call, began: float = 0.0) -> AuditedCall:
-    """Creates the record of a call, whose times count from `began` seconds after the beginning of the run."""
+    """Creates the record of a call; its times count from `began` seconds after the beginning of the run."""
     return AuditedCall(
         worker=call.worker,
         requested=call.model,

@@ -99,7 +99,7 @@ async def open_database(url: str, *, create: bool = True) -> AsyncEngine:
 
 
 def reason_of(error: Exception) -> str:
-    """Returns the first line of what a database said, such as that the disk is full; the others may quote rows."""
+    """Returns the first line of a database's error, such as that the disk is full; the others may quote rows."""
     return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 

@@ -32,7 +32,7 @@ class StoreReader:
 
     @property
     def dialect(self) -> str:
-        """`sqlite` or `postgresql`."""
+        """The kind of database: `sqlite` or `postgresql`."""
         return self._engine.dialect.name
 
     async def execute(self, query: Executable) -> Result[Any]:

@@ -311,7 +311,7 @@ class WriteBehindQueue:
 
 
 def _is_disk_full(error: DBAPIError) -> bool:
-    """Returns `True` for a full disk, on which the database still answers, and commits what takes no space."""
+    """Returns `True` for a full disk: the database still answers, and commits writes that take no space."""
     is_full = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     return is_full or getattr(error.orig, "sqlstate", None) == DISK_FULL
 

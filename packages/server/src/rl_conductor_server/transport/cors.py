@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class ApiCors(CORSMiddleware):
-    """CORS for the API alone: without keys, anybody who can read the pages sees what an administrator does."""
+    """CORS for the API alone, since the pages, if there are no keys, show an administrator's view to everybody."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         """All headers are allowed, as the vendors' clients send and read many; cookies are not."""

@@ -7,5 +7,5 @@ KEY_SHARE = 2 / 3
 
 
 def limit_of_key(capacity: float, *, is_shared: bool) -> int:
-    """Returns what one API key may take of a capacity, which `is_shared` if there are several keys."""
+    """Returns the part of a capacity that one API key may take: all of it unless several keys share it."""
     return int(capacity * KEY_SHARE) if is_shared else int(capacity)

@@ -70,7 +70,7 @@ def measure_worker(rows: Sequence[SampleResult]) -> WorkerMeasurement:
 
 
 def describe_failures(measurements: Mapping[str, WorkerMeasurement]) -> Iterator[str]:
-    """Describes the workers with failed runs, and what that means for their cards."""
+    """Describes the workers with failed runs, and the consequence for their cards."""
     for name, measurement in measurements.items():
         failures, runs, error = measurement.failures, measurement.runs, measurement.error
         if failures == runs:

@@ -304,7 +304,7 @@ class _Progress:
 
 
 def print_record(record: LearnRecord | FeedbackLearnRecord, out: Path) -> None:
-    """Prints the tables of a learning run whose folder is `out`."""
+    """Prints the tables of the learning run in the folder `out`."""
     from rl_conductor_training.cut_off_replies import TITLE, cut_off_table  # noqa: PLC0415 - imports jinja2
     from rl_conductor_training.learn import FeedbackLearnRecord, report  # noqa: PLC0415
 

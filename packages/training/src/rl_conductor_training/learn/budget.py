@@ -1,4 +1,4 @@
-"""The caps of a learning run, which its stages share, and what all of its processes have spent."""
+"""The caps of a learning run, which its stages share, and the spending of all of its processes."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class RunSpending:
 
     @property
     def amount(self) -> Amount:
-        """The spending until now: what was saved, or the usage of all replies if it was not saved in time."""
+        """The spending until now: the saved amount, or the usage of all replies if that is more."""
         stored = self.of_replies
         saved = self._runs.spending.get(self._key, stored)
         return Amount(max(saved.usd, stored.usd), max(saved.tokens, stored.tokens), max(saved.calls, stored.calls))
@@ -146,7 +146,7 @@ class RunSpending:
 
     @property
     def unpriced_calls(self) -> int:
-        """Number of calls until now whose price is unknown."""
+        """Number of calls without a known price until now."""
         return sum(end.unpriced_calls - start.unpriced_calls for start, end in self._periods())
 
     def _periods(self) -> Iterator[tuple[Usage, Usage]]:

@@ -174,7 +174,7 @@ def load_questions(name: str | Path, *, judge: str | None = None) -> Task:
 
 
 def add_judge_version(task: Task, judge: Model | str | None) -> Task:
-    """Adds what the judge's name does not show, such as its address or code, to the questions that it scores.
+    """Adds the judge's version to the questions that it scores: its name does not show its address or code.
 
     Results are stored by question, so another judge of the same name scores again.
     """
@@ -286,7 +286,7 @@ def _check_groups(task: Task, groups: Collection[str]) -> None:
 
 
 def _join_tasks(task: Task, heldout: Task) -> Task:
-    """Returns the questions of both; those of `task` whose ids the held-out ones have as well get other ids.
+    """Returns the questions of both; those of `task` get other ids where a held-out question has the same.
 
     Raises:
         ConfigError: a question is in both.

@@ -87,12 +87,12 @@ def cost_order(usd: Decimal, tokens: float, unpriced_calls: int) -> tuple[bool, 
 
 
 def fingerprint_workers(pool: WorkerPool, versions: Mapping[str, str]) -> dict[str, str]:
-    """Hashes each worker together with its version, which stands for what its card and settings don't show."""
+    """Hashes each worker and its version, which shows changes that its card and settings don't show."""
     return {name: fingerprint(fingerprint_worker(worker), versions.get(name, "")) for name, worker in pool.items()}
 
 
 def describe_scoring(sample: Sample) -> str:
-    """Serialises a question with all that affects the score of a reply, but not what only names or groups it."""
+    """Serialises a question with all that affects the score of a reply, but without its name and group."""
     return sample.model_dump_json(
         exclude={"id": True, "domain": True, "depth": True, "contrast": True, "details": {"group"}}
     )
@@ -125,7 +125,7 @@ class Experience(RowFile[ExperienceRow]):
         """The scores of replies by `score_key`, because the same reply to a question is scored once."""
 
     def rows(self, samples: Iterable[Sample]) -> list[ExperienceRow]:
-        """Returns the rows about these questions, whatever their ids were then, in the order of the file."""
+        """Returns the rows about these questions, even if their ids have changed, in the order of the file."""
         questions = {sample.question for sample in samples}
         return [row for row in self._rows.values() if row.question in questions]
 

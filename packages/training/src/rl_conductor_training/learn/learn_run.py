@@ -1,4 +1,4 @@
-"""`LearnRun`: what all stages of a learning run share, such as its caps, its runner and its notes."""
+"""`LearnRun`: the state that all stages of a learning run share, such as its caps, its runner and its notes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OnProgress = Callable[[LearnProgress], None]
 
 
 class LearnRun:
-    """One process of a learning run; stages share it, and pass what they find to each other."""
+    """One process of a learning run; its stages share it, and pass their results to each other."""
 
     def __init__(
         self, data: LearnData, workspace: Workspace, limits: Limits, settings: LearnSettings, on_progress: OnProgress
@@ -118,7 +118,7 @@ class LearnRun:
         )
 
     def describe_warnings(self) -> list[str]:
-        """Describes what the user should know before anything is spent."""
+        """Describes the problems that the user should know before anything is spent."""
         return [*self.data.describe_copies(), *self._describe_refused_workers()]
 
     def _describe_refused_workers(self) -> list[str]:

@@ -147,7 +147,7 @@ def run_table(record: LearnRecord) -> Table:
 
 
 def describe_spending(record: LearnRecord) -> str:
-    """Lists what the run spent; dollars are a lower bound where a price is unknown.
+    """Describes the spending of the run; dollars are a lower bound where a price is unknown.
 
     Of calls that failed or were interrupted, only an upper bound is known, which is named.
     """

@@ -1,4 +1,4 @@
-"""Equal questions, and groups of similar ones, whose results are not independent.
+"""Equal questions, and groups of similar ones; results inside a group are not independent.
 
 A group are the questions of one template, source or contrast set.
 """
@@ -31,7 +31,7 @@ def normalize_question(question: str) -> str:
 
 
 def hash_question(question: str) -> str:
-    """Hashes a question to 16 hexadecimal digits; equal questions have the same hash, whatever their ids are."""
+    """Hashes a question to 16 hexadecimal digits; equal questions have the same hash, even with other ids."""
     return hashlib.sha256(normalize_question(question).encode()).hexdigest()[:16]
 
 

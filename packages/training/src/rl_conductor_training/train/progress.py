@@ -27,7 +27,7 @@ class TrainProgress:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def begin(self, stage: str, total: int = 0) -> None:
-        """Begins a stage."""
+        """Begins a stage of `total` pieces of work, or of an unknown number of them."""
         self._set(lambda _status: Status(stage, 0, total))
 
     def advance(self, count: int = 1) -> None:

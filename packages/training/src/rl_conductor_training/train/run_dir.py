@@ -119,7 +119,7 @@ class RunWorkers(Value):
         return cls(workers=pool.setups, options={name: fingerprint(text) for name, text in options.items()})
 
     def changes_since(self, previous: RunWorkers) -> list[str]:
-        """Describes what differs from the workers of an earlier call of the run."""
+        """Describes the differences from the workers of an earlier call of the run."""
         before, now = ({setup.card.name: setup for setup in each.workers} for each in (previous, self))
         changes = [f"{name!r} is missing" for name in before if name not in now]
         changes += [f"{name!r} is new" for name in now if name not in before]

@@ -160,7 +160,7 @@ class _Call:
     interruption: Interruption = field(default_factory=Interruption)
 
     def run(self) -> RunRecord:
-        """Trains until the last step, or until a limit is reached; whatever ends it, the spending is saved."""
+        """Trains until the last step, or until a limit is reached, and saves the spending in any case."""
         config = self.setup.config
         warm_start = trainer = None
         is_capped = False

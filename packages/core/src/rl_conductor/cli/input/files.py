@@ -20,7 +20,7 @@ V = TypeVar("V", bound=Value)
 
 
 def read_trace(name: str) -> Trace:
-    """Reads a trace.
+    """Reads a trace from a file, or from standard input for `-`.
 
     Raises:
         ConfigError: the file can't be read or is not a trace.
@@ -29,7 +29,7 @@ def read_trace(name: str) -> Trace:
 
 
 def read_workflow(name: str) -> Workflow:
-    """Reads a workflow.
+    """Reads a workflow from a file, or from standard input for `-`.
 
     Raises:
         ConfigError: the file can't be read or is not a workflow.

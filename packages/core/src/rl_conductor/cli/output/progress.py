@@ -107,7 +107,7 @@ def watch_run(planner: str, *, print_answer: bool = True, quiet: bool = False) -
 
 
 class NoDisplay:
-    """Displays nothing."""
+    """The display of a quiet run, which shows nothing."""
 
     def show(self, event: Event) -> None:
         """Does nothing."""

@@ -35,7 +35,7 @@ class ServerSocket:
 
 
 def listen(host: str, port: int, api_key_env: str | None) -> ServerSocket:
-    """Opens the socket.
+    """Opens the socket of a server, which needs an API key to listen on more than a loopback address.
 
     Args:
         host: the address to listen on.

@@ -14,7 +14,7 @@ BARE_JSON = b'{}[]" \t'
 
 
 class EventReader:
-    """Splits a stream into events, whose lines end in LF, CRLF or CR."""
+    """Splits a stream into server-sent events; lines end in LF, CRLF or CR."""
 
     def __init__(self) -> None:
         self._open_line: list[bytes] = []

@@ -35,7 +35,7 @@ from rl_conductor.types.completions import parse_finish_reason
 
 
 class _Object(BaseModel):
-    """A JSON object, whose fields have names in camel case."""
+    """A JSON object with field names in camel case."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 

@@ -23,7 +23,7 @@ ToolType = Annotated[Literal["custom"], tool_type("custom", ignored=RUN_BY_VENDO
 
 
 class VendorToolBlock(Block):
-    """A call or a result of a tool that ran at the vendor, in an earlier response; what came of it is in its text."""
+    """A call or a result of a tool that ran at the vendor, for an earlier response; the text there has the outcome."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -50,5 +50,4 @@ class ToolReference(Block):
     type: Literal["tool_reference"]
 
     def parts(self) -> tuple[Any, ...]:
-        """Returns no content."""
         return ()

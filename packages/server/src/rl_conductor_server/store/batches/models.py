@@ -62,7 +62,7 @@ class NewItem(Value):
 
 
 class StoredBatch(Value):
-    """A batch."""
+    """A batch with its state and counts."""
 
     id: str
     key: str

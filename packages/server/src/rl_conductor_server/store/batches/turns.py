@@ -11,7 +11,7 @@ from rl_conductor_server.store.tables import batch_items, batches
 
 
 def next_batch(is_due: ColumnElement[bool], except_keys: Collection[str]) -> ScalarSelect[Any]:
-    """Selects the batch whose item is next, among those with an item that `is_due`.
+    """Selects the batch of the next item to process, among those with an item that `is_due`.
 
     It belongs to the key with the fewest running items; among several, to the one that was served least recently. So
     does the batch among those of its key.

@@ -194,7 +194,7 @@ class ResponseStore(StorePart):
         return await self._write_queue.execute(erase)
 
     async def erase_comparison(self, run: str) -> None:
-        """Erases what compared the answer of a response that was deleted while it was compared."""
+        """Erases the content of the runs that compared an answer, if its response was deleted while they ran."""
 
         def erase(connection: Connection) -> None:
             row = connection.execute(select(runs.c.api, runs.c.trace.is_(None).label("erased")).where(runs.c.id == run))

@@ -75,7 +75,7 @@ class RunLeases:
         return claim.model_copy(update={"outcome": "resumed"} | progress)
 
     def _take_over(self, connection: Connection, run: NewRun, row: Row[Any]) -> tuple[Round, ...]:
-        """Makes a run that failed, or whose process is gone, this process's, and returns its rounds.
+        """Makes this process the owner of a run that failed or lost its process, and returns its rounds.
 
         Its question is stored again, because it may have been deleted.
         """

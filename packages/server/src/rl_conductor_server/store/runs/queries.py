@@ -62,7 +62,7 @@ def select_runs(search: Search, columns: Sequence[ColumnElement[Any]], *, limit:
 def select_runs_among(
     candidates: SelectBase, search: Search, columns: Sequence[ColumnElement[Any]], *, limit: int
 ) -> Select[Any]:
-    """Select what `select_runs` does, but read only the runs with the ids that `candidates` selects."""
+    """Selects like `select_runs`, but reads only the runs with the ids that `candidates` selects."""
     elsewhere = (exists().where(table.c.run == runs.c.id, is_it) for table, is_it in _conditions_elsewhere(search))
     is_match = and_(*_time_conditions(search, runs.c.created), *elsewhere, *_conditions(search))
     opaque = func.coalesce(is_match, false())  # else SQLite might read all runs of a key, and look for each in these

@@ -124,7 +124,7 @@ class RunWriter:
     def _charge_shares(
         self, connection: Connection, writes: Sequence[tuple[SaveReservation | SaveProgress | FinishRun, Row[Any]]]
     ) -> None:
-        """Counts what the charges of runs grew by, if their key has a budget."""
+        """Adds the growth of the charges of runs to the budgets of their keys, if they have one."""
         growth = [
             (row.key, row.created, write.charged - Amount(row.charged_usd, row.charged_tokens))
             for write, row in writes

@@ -18,7 +18,7 @@ _REOPEN = delete(summed_days).where(summed_days.c.day.in_(bindparam("days", expa
 
 
 def reopen_days(connection: Connection, created: Iterable[float]) -> None:
-    """Deletes the sums of the days on which runs began whose usage changes."""
+    """Deletes the sums of the days on which these runs began, because their usage changes."""
     connection.execute(_REOPEN, {"days": sorted({int(time // DAY) for time in created})})
 
 

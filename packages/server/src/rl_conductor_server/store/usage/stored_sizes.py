@@ -44,7 +44,7 @@ class StoredSizes:
 
 
 def add_sizes(connection: Connection, growths: Iterable[Growth]) -> None:
-    """Counts what was stored or deleted in a transaction of the write queue."""
+    """Adds the sizes that a transaction of the write queue stored or deleted."""
     sums: dict[tuple[str, int], int] = defaultdict(int)
     for growth in growths:
         sums[growth.key, int(growth.created // DAY)] += growth.bytes

@@ -44,7 +44,7 @@ class LearnedConductor(SystemEntry):
     """Maximum steps of a plan; by default those of the trained planner, or 5."""
 
     async def build(self, name: str, context: BenchContext) -> list[System]:
-        """Loads the folder.
+        """Loads the learned conductor with the workers of the bench.
 
         Raises:
             ConfigError: a file of it is missing or invalid, or the pool lacks a worker of the learned workflows.

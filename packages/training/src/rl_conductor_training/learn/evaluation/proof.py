@@ -114,7 +114,7 @@ def _drop_incomplete(systems: Sequence[SystemRows], questions: int, notes: list[
 
 
 def _describe_unplanned(systems: Iterable[SystemRows], samples: Sequence[str]) -> Iterator[str]:
-    """Yields a remark for each system whose planner failed."""
+    """Yields a remark for each system with a planner that failed."""
     for system in systems:
         if errors := find_unplanned(system.rows[sample].outcomes for sample in samples):
             share = f"{len(errors)} of {len(samples)} held-out questions"

@@ -19,7 +19,6 @@ class NearestExamples(Learner):
         self.examples: tuple[PlanExample, ...] = ()
 
     def fit(self, lessons: Lessons) -> None:
-        """Collects the examples."""
         table = lessons.table
         rows = [rows[0] for sample in table.samples if (rows := table.best_rows(sample))]
         self.examples = tuple(

@@ -8,7 +8,7 @@ from rl_conductor_training.learn.learners.base import Learner, Lessons
 
 
 class PromptedPlanner(Learner):
-    """Changes nothing."""
+    """The planner without any learning."""
 
     name = PROMPTED
 
@@ -16,7 +16,7 @@ class PromptedPlanner(Learner):
         self.description = f"plans of {conductor.planner.model.name}"
 
     def fit(self, lessons: Lessons) -> None:
-        """Does nothing."""
+        """Does nothing, because the planner stays as it is."""
 
     def apply(self, conductor: Conductor) -> Conductor:
         """Returns the conductor itself."""

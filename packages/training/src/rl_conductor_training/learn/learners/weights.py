@@ -181,11 +181,10 @@ class _Stop:
         self._deadline = None if deadline is None else deadline.time
 
     def set(self) -> None:
-        """Stops the training."""
         self._event.set()
 
     def is_over(self) -> bool:
-        """Whether to stop."""
+        """Returns whether the training was stopped or has used up its time."""
         return self._event.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline)
 
 

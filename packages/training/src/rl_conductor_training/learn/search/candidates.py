@@ -118,7 +118,7 @@ def _described_subtask(description: str) -> str:
 
 
 def _triples(workers: Sequence[str], generator: random.Random) -> list[tuple[str, ...]]:
-    """Returns orders of three workers, of many a random selection, then those whose first and second are the same."""
+    """Returns orders of three workers, a random selection of many, then those that begin with a worker twice."""
     orders: list[tuple[str, ...]] = list(islice(permutations(workers, 3), MAX_CANDIDATES))
     if len(orders) == MAX_CANDIDATES:
         orders = [tuple(generator.sample(workers, 3)) for _ in range(MAX_CANDIDATES)]

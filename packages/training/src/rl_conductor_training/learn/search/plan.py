@@ -244,12 +244,12 @@ def _plan_level(
 
 
 def _end_stage(start: float, end: float, reserved: float) -> float:
-    """Returns the share at which a stage ends that leaves `reserved` of what is before `end`, if it gets enough."""
+    """Returns the share of the caps at which a stage ends: `reserved` before `end`, but not too soon after `start`."""
     return min(max(end - reserved, start + MIN_SEARCH * (end - start)), 1.0)
 
 
 def _learners_share(sizes: SearchSizes) -> float:
-    """Returns the share of what is left of the caps that learners' own searches get, if not everything fits."""
+    """Returns the share of the remaining caps for the learners' own searches, if not everything fits."""
     return LEARNERS_SEARCH + (LEARNERS_TRAINING if sizes.training_seconds else 0.0)
 
 
@@ -274,7 +274,7 @@ def _reserves(sizes: SearchSizes, costs: CallCosts, level: SearchLevel) -> Reser
 def _fit_rounds(
     sizes: SearchSizes, costs: CallCosts, level: SearchLevel, limits: Limits, *, free: float
 ) -> tuple[list[tuple[int, int]], int, Cost]:
-    """Returns the rounds with the most candidates, how many more are screened, and what both cost within `free`."""
+    """Returns the largest rounds that fit `free`, how many more candidates are screened, and the cost of both."""
     questions = max(1, round(sizes.train * level.questions))
     fewest = len(sizes.singles) + MIN_CHAINS
     for count in range(len(sizes.candidates), 0, -1):

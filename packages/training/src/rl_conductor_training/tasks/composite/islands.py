@@ -80,7 +80,7 @@ class Islands:
 
 @cache
 def islands() -> Islands:
-    """Generates the country."""
+    """Generates the towns and ships of the country, the same ones every time."""
     generator = random.Random(SEED)  # noqa: S311
     names = [a + b + c for a in _STARTS for b in _MIDDLES for c in _ENDS]
     towns = generator.sample(names, TOWNS)

@@ -89,7 +89,7 @@ def extract_last_number(text: str) -> Decimal | None:
 
 
 def join_digit_groups(text: str) -> str:
-    """Removes the blanks of a text whose only number has them between its thousands, as in `1 000 000 km`."""
+    """Removes the blanks between the thousands of the only number of a text, as in `1 000 000 km`."""
     return text.replace(" ", "") if _DIGIT_GROUPS.fullmatch(text) else text
 
 

@@ -151,7 +151,7 @@ def _peft_name(tensor_name: str) -> str:
 
 
 def _interleaved_heads(tensor_name: str, config: Any) -> int | None:
-    """Returns the number of heads whose rows llama.cpp has in another order; `None` for other matrices."""
+    """Returns the number of heads, if llama.cpp has their rows in another order; `None` for other matrices."""
     if config.model_type != "llama" or not tensor_name.endswith(("attn_q.weight.lora_b", "attn_k.weight.lora_b")):
         return None
     heads: int = config.num_attention_heads if "attn_q" in tensor_name else config.num_key_value_heads

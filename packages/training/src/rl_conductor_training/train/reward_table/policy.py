@@ -154,7 +154,7 @@ def evaluate_policy(
 
 @dataclass(frozen=True)
 class PlanReader:
-    """Decodes greedy plans."""
+    """Decodes the most probable plan of a prompt."""
 
     loaded: LoadedModel
     grammar: GrammarConstraint | None

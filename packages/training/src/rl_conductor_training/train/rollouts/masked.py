@@ -1,4 +1,4 @@
-"""Counts masked plans by their reason: a run whose workers fail must not look like one whose plans are wrong."""
+"""Counts masked plans by their reason, so that failed workers are not taken for wrong plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts what functions and workflows return to the text of a reply."""
+"""Converts the results of functions and workflows to the text of a reply."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LlamaIndexFunction(FunctionModel):
 
     @override
     def reply_text(self, result: object) -> str | None:
-        """Converts what the function returned to text; `None` if it is not a reply."""
+        """Converts the function's result to text; `None` if it is not a reply."""
         return None if result is None else text_of_result(result)
 
     @override

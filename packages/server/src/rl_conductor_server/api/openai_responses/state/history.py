@@ -225,7 +225,7 @@ async def _load_chain(state: ResponseState, context: HistoryContext, room: int) 
 
 
 async def _with_output(turn: StoredTurn, context: HistoryContext) -> StoredTurn:
-    """Restores the answer of a turn whose server died before it had stored it in this place, too."""
+    """Restores the answer of a turn from its run, if the server died before it was stored with the turn, too."""
     row = await context.store.get_run(turn.run, key=context.key)
     trace = await context.store.get_trace(turn.run, key=context.key)
     if trace is not None and trace.completion is not None:

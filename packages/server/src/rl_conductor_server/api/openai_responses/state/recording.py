@@ -70,7 +70,7 @@ class _AnswerRecorder:
     is_checked: bool
 
     def prepare_write(self, trace: Trace) -> Callable[[Connection], None] | None:
-        """Returns what stores the answer, also as part of its conversation, if any.
+        """Returns the write that stores the answer, also as part of its conversation, if any.
 
         Returns:
             `None` if the request must not be stored, because a guardrail changed it.

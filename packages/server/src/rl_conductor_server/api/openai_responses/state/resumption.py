@@ -54,7 +54,7 @@ def resume_stream(
 
 
 def follow_run(request: AdmittedRequest, handle: RunHandle, *, after: int | None) -> AsyncGenerator[str, None]:
-    """Returns the same for a response whose run is in progress in this process."""
+    """Returns the rest of the stream of a response that is in progress in this process."""
     header = ResponseHeader(handle.id, int(handle.created), request.model.pinned, fingerprint="")
     encoder = ResponseStream(request.parsed, header, skipped=0 if after is None else after + 1)
     return _without_empty(encode_frames(request.parsed, encoder, [handle]))
