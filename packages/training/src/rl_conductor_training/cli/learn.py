@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -170,7 +169,7 @@ def learn(
     source.check({**learners, "caps": (usd, tokens, minutes)})
     _fetch_weights(pool)
     with TemporaryDirectory() as unused, (progress := _Progress(limits)).show(out):
-        running = source.learn(
+        record = source.learn(
             pool,
             out=_copy_for_estimate(out, Path(unused)) if estimate_only else out,
             budget=limits,
@@ -178,7 +177,6 @@ def learn(
             on_estimate=partial(_show_estimate, limits=limits, is_all=estimate_only),
             on_progress=progress.update,
         )
-        record = asyncio.run(running)
     print_record(record, out)
 
 

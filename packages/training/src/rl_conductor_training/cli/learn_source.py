@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,15 +52,15 @@ class LearnSource:
             if value:
                 raise ConfigError(f"{option} belongs to --from-runs FILE; leave it out, or name the file")
 
-    async def learn(self, pool: Path, **options: Any) -> LearnRecord | FeedbackLearnRecord:
+    def learn(self, pool: Path, **options: Any) -> LearnRecord | FeedbackLearnRecord:
         """Learns from the task, or from the stored runs; `options` are arguments of both."""
         from rl_conductor_training.learn import learn, learn_from_runs  # noqa: PLC0415 - imports scipy
 
         if self.from_runs is None:
             task, heldout = self._load(str(self.task)), None if self.heldout is None else self._load(self.heldout)
             self._check_judged([task] if heldout is None else [task, heldout])
-            return await learn(task, pool, heldout=heldout, **options)
-        return await learn_from_runs(
+            return asyncio.run(learn(task, pool, heldout=heldout, **options))
+        from_runs = learn_from_runs(
             self.from_runs,
             pool,
             judge=self.judge,
@@ -68,6 +69,7 @@ class LearnSource:
             on_counts=lambda counts: console.note(console.stderr(), counts),
             **options,
         )
+        return asyncio.run(from_runs)
 
     def _load(self, name: str) -> Task:
         """Loads a task, or a file of questions, with the judge of those that need one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from decimal import Decimal
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -145,8 +146,7 @@ async def compare_with_record(
         LimitError: the limits did not suffice for all questions.
     """
     folder = Path(folder)
-    conductor = Conductor.load(folder, pool=pool, planner=planner)
-    try:
+    async with aclosing(Conductor.load(folder, pool=pool, planner=planner)) as conductor:
         content = read_conductor_file(folder)
         heldout = held_out_questions(folder, task if isinstance(task, Task) else load_questions(task))
         recorded = _recorded_rows(folder, content, heldout.task.samples)
@@ -154,8 +154,6 @@ async def compare_with_record(
         groups = [heldout.groups[sample.id] for sample in heldout.task.samples]
         detectable = _detectable_loss(recorded_scores, groups)
         rows = await _run(conductor, heldout.task, Limits.or_default(limits, Limits()), concurrency)
-    finally:
-        await conductor.aclose()
     scores = [row.score for row in rows]
     return RecordComparison(
         folder=str(folder),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 from rl_conductor._internal.jsonl import write_lines, write_value
@@ -79,10 +81,7 @@ async def learn_from_runs(
     _check_replaceable(folder, judge)
     with lock_folder(folder):
         stored = merge_stored_runs(read_stored_runs(Path(path), feedback_key=feedback_key), folder, update=update)
-
-        def rate(workers: WorkerPool) -> list[RatedWorkflow]:
-            on_counts(stored.report(workers))
-            return stored.rated_workflows(workers)
+        rate = partial(_rate, stored, on_counts)
 
         def begin(cost: CostEstimate) -> None:
             on_estimate(cost)
@@ -103,6 +102,11 @@ async def learn_from_runs(
         )
 
 
+def _rate(stored: StoredRuns, on_counts: Callable[[str], None], workers: WorkerPool) -> list[RatedWorkflow]:
+    on_counts(stored.report(workers))
+    return stored.rated_workflows(workers)
+
+
 def _check_replaceable(folder: Path, judge: Model | str | None) -> None:
     """Raises `ConfigError` if a conductor that was proved would be replaced by one that can't be."""
     if judge is None and (folder / OPENING_FILE).exists():
@@ -119,8 +123,7 @@ async def _learn_from_feedback(
     begin: Callable[[CostEstimate], None],
 ) -> FeedbackLearnRecord:
     """Gives the planner the liked plans as examples, and writes the folder."""
-    conductor = workspace.conductor
-    try:
+    async with aclosing(workspace.conductor) as conductor:
         record, examples = collect_liked_plans(stored, rate(conductor.pool))
         begin(CostEstimate(calls=0, tokens=0, usd=Decimal(0), minutes=0.0))
         learned = LearnedSystem(
@@ -130,8 +133,6 @@ async def _learn_from_feedback(
         )
         write_conductor_folder(workspace.folder, learned, conductor.pool, workspace.pool_file)
         write_value(workspace.folder / "record.json", record)
-    finally:
-        await conductor.aclose()
     return record
 
 
