@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rl_conductor._internal.sockets import is_loopback
 from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.scripted import ScriptedModel
@@ -12,7 +13,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_server.catalog import build_catalog
-from rl_conductor_server.process.listen import is_loopback, listening_socket
+from rl_conductor_server.process.listen import listening_socket
 from rl_conductor_server.settings import ServedModelEntry, Settings, read_settings
 
 HASH = "0" * 64
@@ -185,6 +186,6 @@ def test_without_a_key_only_loopback_addresses_are_accepted(host: str, is_one: b
 def test_the_error_names_a_port_that_is_in_use() -> None:
     with (
         listening_socket(Settings(port=0)) as taken,
-        pytest.raises(ConfigError, match=r": Address already in use$"),
+        pytest.raises(ConfigError, match=r": Address already in use; pass another --host or --port$"),
     ):
         listening_socket(Settings(port=taken.getsockname()[1]))

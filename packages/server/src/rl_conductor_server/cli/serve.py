@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rl_conductor._internal.sockets import is_loopback
 from rl_conductor.cli import options
 from rl_conductor.cli.output import console
 from rl_conductor.cli.telemetry import export_telemetry
@@ -68,7 +69,7 @@ def serve(
 
 def _serve(settings: Settings, workers: int) -> None:
     from rl_conductor_server.logs import configure_logging  # noqa: PLC0415
-    from rl_conductor_server.process.listen import is_loopback, listening_socket  # noqa: PLC0415
+    from rl_conductor_server.process.listen import listening_socket  # noqa: PLC0415
     from rl_conductor_server.process.supervisor import Supervisor  # noqa: PLC0415
 
     configure_logging(settings.log)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from ipaddress import ip_address
 
 from uvicorn import Config, Server
 
+from rl_conductor._internal.sockets import is_loopback, open_listener
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.app import service_app
 from rl_conductor_server.process.tuning import max_connections
@@ -39,24 +39,7 @@ def listening_socket(settings: Settings, *, has_stored_keys: bool = False) -> so
             "spend your money: create one with 'rl-conductor keys create NAME' and the --config or --store of the "
             "server, if it has one, or listen on 127.0.0.1"
         )
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
-    except OSError as error:
-        reason, _, _ = str(error.strerror or error).partition(" (while")  # Python adds the address
-        raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {reason}") from error
-    # Connections inherit this option. Without it, the second packet of a response waits up to 40 ms for the
-    # acknowledgement of the first. asyncio sets it only on sockets that were created with IPPROTO_TCP.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def is_loopback(host: str) -> bool:
-    """Returns `True` if only this machine can connect to `host`."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return open_listener(settings.host, settings.port)
 
 
 def http_server(service: Service) -> Server:

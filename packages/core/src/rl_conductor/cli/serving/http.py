@@ -7,12 +7,12 @@ import os
 import socket
 from collections.abc import Collection
 from dataclasses import dataclass
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rl_conductor._internal.sockets import is_loopback, open_listener
 from rl_conductor.errors import ConfigError
 
 SHUTDOWN_SECONDS = 5
@@ -48,17 +48,12 @@ def listen(host: str, port: int, api_key_env: str | None) -> ServerSocket:
     api_key = os.environ.get(api_key_env, "") if api_key_env else None
     if api_key == "":
         raise ConfigError(f"--api-key-env: the environment variable {api_key_env!r} is not set")
-    if api_key is None and not _is_loopback(host):
+    if api_key is None and not is_loopback(host):
         raise ConfigError(
             f"without a token, anyone who can reach {host} could spend your money: set a variable to a long random "
             "text and pass its name with --api-key-env, or leave out --host"
         )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return ServerSocket(socket.create_server((host, port), family=family), host, api_key)
-    except OSError as error:
-        reason = error.strerror or error
-        raise ConfigError(f"can't listen on {host}:{port}: {reason}; pass another --host or --port") from error
+    return ServerSocket(open_listener(host, port), host, api_key)
 
 
 async def serve(app: ASGIApp, listener: ServerSocket) -> None:
@@ -91,17 +86,10 @@ def local_only(app: ASGIApp) -> ASGIApp:
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
         addresses = [b"//" + headers.get(b"host", b""), *([headers[b"origin"]] if b"origin" in headers else [])]
-        is_local = all(_is_loopback(urlsplit(address.decode("latin-1")).hostname or "") for address in addresses)
+        is_local = all(is_loopback(urlsplit(address.decode("latin-1")).hostname or "") for address in addresses)
         if scope["type"] == "http" and not is_local:
             await PlainTextResponse("only for programs on this machine", status_code=403)(scope, receive, send)
         else:
             await app(scope, receive, send)
 
     return checked
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
