@@ -19,7 +19,7 @@ REASON = "is not supported, because models of several vendors answer together; l
 
 def ignorable(*neutral: object) -> AfterValidator:
     """Marks a parameter that has no effect here; only strict servers reject values other than `neutral`."""
-    return AfterValidator(lambda value: _check_neutral(value, neutral, IGNORABLE, REASON))
+    return unsupported(REASON, *neutral, kind=IGNORABLE)
 
 
 def tool_type(
@@ -53,7 +53,13 @@ def unsupported(sentence: str, *neutral: object, kind: str = UNSUPPORTED) -> Aft
 
     `kind` is the type of the error, from which its code follows.
     """
-    return AfterValidator(lambda value: _check_neutral(value, neutral, kind, sentence))
+
+    def check(value: object) -> object:
+        if value is None or value in neutral:
+            return value
+        raise PydanticCustomError(kind, "{sentence}", {"sentence": sentence})
+
+    return AfterValidator(check)
 
 
 def check_tools(tools: Sequence[str], *, choice: str | None, is_required: bool) -> None:
@@ -78,16 +84,4 @@ def only(*neutral: object) -> AfterValidator:
 
 def replaced_by(name: str) -> AfterValidator:
     """Rejects a parameter of an older version of the API, for which there is another one."""
-
-    def check(value: object) -> object:
-        if value is None or value in ([], "none", "auto"):
-            return value
-        raise PydanticCustomError(UNSUPPORTED, "is not supported; write {name}", {"name": name})
-
-    return AfterValidator(check)
-
-
-def _check_neutral(value: object, neutral: Sequence[object], kind: str, sentence: str) -> object:
-    if value is None or value in neutral:
-        return value
-    raise PydanticCustomError(kind, "{sentence}", {"sentence": sentence})
+    return unsupported(f"is not supported; write {name}", [], "none", "auto")
