@@ -22,6 +22,7 @@ from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
+from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cli.learn_source import LearnSource
@@ -216,8 +217,6 @@ def _show_estimate(estimate: CostEstimate, *, limits: Limits, is_all: bool) -> N
 
 
 def _fetch_weights(pool: Path) -> None:
-    from rl_conductor.pool.pool_file import read_pool_file  # noqa: PLC0415
-
     content = read_pool_file(pool)
     entries = [*content.workers.values(), *([content.planner] if content.planner else [])]
     fetch_embedded(entry.model for entry in entries)

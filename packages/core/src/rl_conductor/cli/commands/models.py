@@ -14,6 +14,7 @@ from rl_conductor._internal.formatting import megabytes
 from rl_conductor.cli import embedded
 from rl_conductor.cli.output import console
 from rl_conductor.cli.providers import NO_KEY, PROVIDERS, Provider
+from rl_conductor.config.discovery import EMBEDDED
 
 app = typer.Typer(
     help="List providers; list and download the embedded models.",
@@ -99,7 +100,6 @@ def fetch(
       rl-conductor models fetch
       rl-conductor models fetch qwen2.5-coder-1.5b
     """
-    from rl_conductor.config.discovery import EMBEDDED  # noqa: PLC0415
     from rl_conductor.models.llamacpp import weights  # noqa: PLC0415 - needs the `local` extra
 
     selected = names or [model for model, _ in EMBEDDED.values()]
