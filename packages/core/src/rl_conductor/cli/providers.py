@@ -54,4 +54,4 @@ PROVIDERS = {name: Provider.of(endpoint) for name, endpoint in ENDPOINTS.items()
     "transformers": Provider("transformers", ("transformers",)),
     "vllm": Provider("vllm", ("vllm",)),
 }
-"""All providers of this package but `conductor:`, which needs what its models need."""
+"""All providers of this package but `conductor:`, which has the requirements of its models."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 from rl_conductor.types import Card
 
 MAX_CACHED_TEXTS = 4_096
-"""Texts of cards whose words are remembered."""
+"""Maximum number of cards' texts with cached words."""
 
 _WEAKNESS = re.compile(r"\b(?:poor|bad|weak|not|no|never|cannot|can't|knows no)\b[^;,.]*", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+")

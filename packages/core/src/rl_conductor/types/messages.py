@@ -107,7 +107,7 @@ class Message(Value):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    """Who wrote it; `tool` is the result of a tool call."""
+    """The author; `tool` for the result of a tool call."""
     content: Annotated[tuple[ContentPart, ...], BeforeValidator(_as_parts)] = ()
     """Texts, images and files; a plain text is accepted, too."""
     tool_calls: tuple[ToolCall, ...] = ()

@@ -48,7 +48,7 @@ POOL_FIELDS = frozenset({"workers", "planner", "conductor_source"})
 """Those of them that select the workers and the planner."""
 
 WORKERS_HINT = "a model to work with goes into workers={'name': 'provider:model'}"
-"""For users who write a model where the name of a profile belongs."""
+"""The hint for users who write a model in place of the name of a profile."""
 
 LANGCHAIN_METADATA = "lc_versions"
 """The key of the metadata that LangChain adds to every chat model."""

@@ -167,7 +167,7 @@ class _CallInside:
 
     price: Price | None
     reservation: Reservation | None
-    """What is reserved for it; `None` outside of a run."""
+    """The reservation for the call; `None` outside of a run."""
     has_begun: bool = False
     """Whether a part of its reply has arrived."""
 

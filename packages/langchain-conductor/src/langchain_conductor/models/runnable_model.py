@@ -42,7 +42,7 @@ STRUCTURED_RESPONSE = "structured_response"
 INTERRUPT = "__interrupt__"
 """The field in which LangGraph returns the interrupts of a paused graph."""
 ROOT = "root"
-"""What LangChain calls the whole input in the schema of steps side by side whose inputs are not typed."""
+"""LangChain's name of the whole input, in the schema of steps side by side without types of their inputs."""
 WHOLE_INPUT = "*"
 """Marks an input that is the conversation itself."""
 ADDED_PIECES = (str, BaseMessageChunk, AddableDict)

@@ -21,7 +21,7 @@ from rl_conductor.types import Message, ReasoningPart, ToolCall, Value
 
 Block = dict[str, JsonValue]
 BlockKind = Literal["signed", "text", "call", "unused", "own"]
-"""What a block is: signed reasoning, text or a call, of which the core has the content; the vendor's own; or unused."""
+"""The kind: signed reasoning, text or a call, of which the core has the content; the vendor's own; or unused."""
 
 ARGUMENTS = {"function_call": "arguments", "tool_use": "input", "tool_call": "args"}
 """The key of the arguments by the type of a call's block: text in OpenAI's blocks, otherwise an object."""

@@ -16,7 +16,7 @@ from rl_conductor_server.store import BudgetPeriod, Store
 log = logging.getLogger("rl_conductor_server")
 
 STORAGE_WARNING = 0.8
-"""The part of what a key may store after which the log has a warning."""
+"""The used part of the storage limit of a key from which the log has a warning."""
 
 
 class KeyBudget:

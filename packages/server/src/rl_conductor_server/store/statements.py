@@ -56,7 +56,7 @@ class Statements:
     renew_shares: Executable
     """Sets the heartbeat of the shares of budgets of `by_owner`."""
     add_to_share: Executable
-    """Inserts a share of a budget, or adds to what is granted of it."""
+    """Inserts a share of a budget, or increases it."""
     charge_share: Executable
     """Adds `usd` and `tokens` to the charges of `by_owner` in its share of `of_key` for the period of `of_day`."""
     upsert_step: Executable

@@ -10,7 +10,7 @@ from rl_conductor_server.errors import ApiError
 from rl_conductor_server.transport.key_share import limit_of_key
 
 SHORT_BYTES = 64 * 2**10
-"""Size up to which a key may have one request whatever those of other keys take."""
+"""Size up to which a key may have one request even if those of other keys take all room."""
 RETRY_AFTER = 2.0
 """Seconds after which a request may be repeated that found no room."""
 

@@ -23,7 +23,7 @@ ROUNDING_TOLERANCE = 0.01
 """Maximum distance from a whole number of questions, so that a share of 0.333 of 3 counts as 1."""
 
 ALL_LINEAR = "all-linear"
-"""What peft calls all linear layers but the last."""
+"""peft's name of all linear layers but the last."""
 
 
 class Reporter(StrEnum):

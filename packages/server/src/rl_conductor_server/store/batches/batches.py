@@ -30,7 +30,7 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 INSERT_SIZE = 500
 """Maximum number of items inserted or ended in one transaction, during which no other process can write."""
 VALIDATION_SECONDS = 600.0
-"""Age after which a batch counts as abandoned whose items are not all stored."""
+"""Age after which a batch without all of its items counts as abandoned."""
 ENDED: dict[BatchStatus, BatchStatus] = {
     "in_progress": "completed",
     "cancelling": "cancelled",

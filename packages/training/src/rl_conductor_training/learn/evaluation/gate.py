@@ -38,7 +38,7 @@ class Gate(Value):
     """Share that at least one workflow answers."""
     fixed_over_single: Estimate
     oracle_over_fixed: Estimate
-    """The room: what could be gained at most by choosing a workflow for each question."""
+    """The room: the maximum gain of choosing a workflow for each question."""
     saving: float = 0.0
     """Share of the best fixed workflow's dollars that the cheapest right workflow of each question would save."""
     is_open: bool

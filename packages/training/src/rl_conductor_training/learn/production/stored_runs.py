@@ -86,7 +86,7 @@ class StoredRuns:
 
     runs: tuple[StoredRun, ...]
     counts: Mapping[str, int]
-    """Number of runs in the file by what became of them."""
+    """Number of runs in the file by their outcome."""
 
     def samples(self, *, only_rated: bool) -> tuple[Sample, ...]:
         """Builds one sample for each question; the best-rated answer is its reference answer."""

@@ -26,13 +26,13 @@ GROWTH = 2
 MAX_WORKFLOWS = 6
 """Maximum number of workflows that the learners choose from."""
 MIN_SEARCH = 0.2
-"""Share of what is left of the caps that a stage gets at least, also if not even the cheapest search fits."""
+"""Minimum share of the remaining caps for a stage, also if not even the cheapest search fits."""
 MIN_CHAINS = 3
 """Minimum number of candidates with several steps."""
 SAFETY = 1.2
 """Factor on the reserved costs, because measured means are rough."""
 LEARNERS_SEARCH = 0.15
-"""Share of what is left of the caps that learners with a search of their own get, if not everything fits."""
+"""Share of the remaining caps for learners with a search of their own, if not everything fits."""
 LEARNERS_TRAINING = 0.3
 """Share of the time for learners that train, likewise; training takes long on a CPU."""
 SCREENING = 0.3

@@ -40,7 +40,7 @@ Is the reply right, complete and in the form that was asked for? Reply with the 
 
 
 UNDECIDED = "it said neither yes nor no, or not the same in both orders of the two texts"
-"""What a judge without a clear verdict did."""
+"""The explanation of an unclear verdict of a judge."""
 
 
 def undecided_remark(undecided: int, replies: str) -> str:

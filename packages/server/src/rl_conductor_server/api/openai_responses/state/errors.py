@@ -13,7 +13,7 @@ LOCKED = "conversation_locked"
 LOCKED_SECONDS = 1.0
 """Seconds after which a request may be repeated that found a conversation locked."""
 SHORTEN = 'send a part of it as input, or truncation: "auto"'
-"""What to do about a history that is too long."""
+"""The advice about a history that is too long."""
 
 
 def too_many_parts(param: str, limits: IntakeEntry, remedy: str) -> ApiError:
