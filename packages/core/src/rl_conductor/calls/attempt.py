@@ -52,10 +52,10 @@ class Attempt:
         self._nested_usage: list[Usage] = []
         """Usage of these calls and runs."""
         self._beyond_usage: list[Amount] = []
-        """What limits count for them beside their usage."""
+        """Charges for them in addition to their usage."""
         self._runs = NestedRuns()
         self._reservation: Reservation | None = None
-        """What was reserved for the call, and in the end what it was charged; `None` if nothing depends on that."""
+        """The reservation for the call, and in the end its charge; `None` if nothing depends on that."""
         self._has_begun = False
         """Whether the model sent any part of a reply, such as a piece of a tool call."""
         self._call = call
@@ -172,7 +172,7 @@ class Attempt:
         return usage
 
     def _settle(self, end: ModelError | PauseSignal) -> None:
-        """Charges a call that ended without a reply with what is known about its usage."""
+        """Charges a call that ended without a reply by its usage, as far as that is known."""
         reservation = self._reservation
         if isinstance(end, PauseSignal):
             self.usage = total([end.usage, *self._nested_usage])
@@ -184,7 +184,7 @@ class Attempt:
             reservation.refund()
 
     async def _end_runs(self) -> None:
-        """Ends runs that a thread of the call goes on with; of those that don't end, all that they reserved counts."""
+        """Ends runs that a thread of the call continues; those that don't end are charged all that they reserved."""
         try:
             await self._runs.cancel()
         finally:
@@ -262,7 +262,7 @@ class Attempt:
         return Usage(calls=int(was_sent), unpriced_calls=int(not is_free))
 
     def charge_beyond(self, usage: Usage) -> Charge | None:
-        """Returns what limits count for the attempt, with the calls inside of it; `None` if that is its `usage`."""
+        """Returns the charge for the attempt and the calls inside of it; `None` if that equals its `usage`."""
         own = None if self._reservation is None or self._reservation.is_released else self._reservation
         if own is None and not self._beyond_usage:
             return None

@@ -20,7 +20,7 @@ from rl_conductor.workflow.limits import Limits, UpperBound
 _UP, _DOWN = Context(prec=2, rounding=ROUND_CEILING), Context(prec=2, rounding=ROUND_FLOOR)
 """How errors round dollars so that they stay true: up for amounts that are needed, down for amounts that are left."""
 UNKNOWN_PRICE = Decimal("Infinity")
-"""What a call to a model without a price needs, in a `LimitError`."""
+"""The amount that a call to a model without a price needs, in a `LimitError`."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Deadline(NamedTuple):
     seconds: float
     """The run's `limits.seconds`."""
     name: str
-    """What set it, for errors."""
+    """The limit that set it, for errors."""
 
 
 @dataclass(eq=False, slots=True)
@@ -150,7 +150,7 @@ class Budget:
         self.deadline: float | None = None
         """When `limits.seconds` are over, on `time.monotonic`, also for the runs inside of this one."""
         self.deadline_name = "limits.seconds"
-        """What set the deadline, for errors."""
+        """The limit that set the deadline, for errors."""
         self._is_closed = False
         self.parent = parent
         self._outer_reservation = outer_reservation

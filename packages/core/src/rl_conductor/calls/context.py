@@ -39,7 +39,7 @@ class RunContext:
     policies: tuple[Policy, ...] = ()
     """The policy of this run and of those around it, as far as they hold for nested runs."""
     deadline_name: str = "limits.seconds"
-    """What sets the deadline, for errors; `timeout` if that of the request is `limits.seconds`."""
+    """The limit that sets the deadline, for errors; `timeout` if that of the request is `limits.seconds`."""
     delimiter_key: str = field(default_factory=new_delimiter_key)
     """The key of the delimiters around text that models wrote."""
     all_guardrails: Sequence[Guardrail] = field(init=False)

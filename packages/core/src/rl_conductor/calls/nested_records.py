@@ -39,7 +39,7 @@ class NestedRecords:
         self.records.extend(tool.model_copy(update={"started": tool.started + shift}) for tool in tools)
 
     def add_run(self, trace: Trace, began: float) -> None:
-        """Adds a run that began at `began`, in place of the one whose rounds it continues."""
+        """Adds a run that began at `began`, and removes the one that it continues."""
         self.records = [record for record in self.records if not _is_continued(record, trace)]
         self.records.append(
             NestedRun(

@@ -60,7 +60,7 @@ class NestedRuns:
             await asyncio.wait([asyncio.wrap_future(ended) for ended in runs], timeout=CLEANUP_SECONDS)
 
     def close(self) -> list[Amount]:
-        """Refuses further calls of the runs that still go on, and returns what each may have spent."""
+        """Refuses further calls of the runs in progress, and returns the maximum that each can have spent."""
         with self._lock:
             budgets = [budget for _, budget in self._runs.values()]
         for budget in budgets:

@@ -12,4 +12,4 @@ class PauseSignal(BaseException):
     """
 
     usage = Usage.model_construct()  # a checked one would build its schema at import
-    """What the model used since it was called."""
+    """Usage of the model since it was called."""

@@ -35,7 +35,7 @@ class CallScope:
     nested_usage: list[Usage] | None = None
     """Collects the usage of nested runs, however they end."""
     beyond_usage: list[Amount] | None = None
-    """Collects what limits count for nested calls beside their usage."""
+    """Collects the charges for nested calls in addition to their usage."""
     nested: NestedRecords | None = None
     """Collects the nested calls, tools and runs for the trace."""
     runs: NestedRuns | None = None
@@ -82,7 +82,7 @@ def report_usage(usages: Iterable[Usage]) -> None:
 
 
 def report_calls(calls: Iterable[Call]) -> None:
-    """Reports the usage of calls, and what limits count beside it, to the call that this code is part of, if any."""
+    """Reports the usage of calls, and charges in addition to it, to the call that this code is part of, if any."""
     if current_scope.get().nested_usage is None:
         return
     calls = tuple(calls)

@@ -99,7 +99,7 @@ class Run:
 
     @cached_property
     def allowed(self) -> AllowedPlans:
-        """The plans that the rounds may have; what guardrails redact in the request afterwards does not change them."""
+        """The plans that the rounds may have; later redactions in the request do not change them."""
         return AllowedPlans(self.policy, self.pool, self.planner, self.request, self.limits.steps, self.access)
 
     @property
@@ -310,7 +310,7 @@ class Run:
         self.context.emit(AnswerDelta(text=completion.text, is_refusal=completion.is_refusal))
 
     def _add_unplanned_round(self, interruption: str | None) -> None:
-        """Adds the round that ended before it had a plan: an interrupted one as it was, and what guardrails did."""
+        """Adds the round that ended before it had a plan: an interrupted one as it was, and records of guardrails."""
         round_ = self.interrupted
         if round_ is not None and not interruption:  # the limits left no round for a new plan
             # Only a run without an answer may contain unchecked replies, so its steps stay as calls only.

@@ -77,7 +77,7 @@ class Call(Value):
     usage: Usage = Field(default_factory=Usage)
     """Includes everything that is `nested` in the call."""
     charged: Charge | None = Field(default=None, exclude_if=lambda charged: charged is None)
-    """What limits count for the call if that is not its usage; a resumed run has to count it again."""
+    """The charge to the limits if that is not the usage; a resumed run has to count it again."""
     started: float
     """Seconds since the run began."""
     seconds: float
