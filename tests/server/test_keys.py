@@ -26,7 +26,7 @@ from rl_conductor_server.auth.key_secrets import generate_key, hash_key
 from rl_conductor_server.auth.keys import ApiKey
 from rl_conductor_server.auth.rate_limit import MAX_ADDRESSES, MAX_FAILURES, FailedAuthLimiter
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import KeyEntry
+from rl_conductor_server.settings import KeyEntry, Period
 from rl_conductor_server.store import NewRun, Store
 from server.conftest import ONE_STEP, Serve, hang_up
 
@@ -308,7 +308,7 @@ def test_generated_keys_are_random_and_match_their_hash() -> None:
     ("per", "start"),
     [("day", "2026-11-22T00:00+00:00"), ("month", "2026-11-01T00:00+00:00"), ("ever", "1970-01-01T00:00+00:00")],
 )
-def test_periods_begin_at_midnight_and_on_the_first(per: str, start: str) -> None:
+def test_periods_begin_at_midnight_and_on_the_first(per: Period, start: str) -> None:
     now = datetime.fromisoformat("2026-11-22T23:59:59+00:00").timestamp()
     assert period_start(per, now) == datetime.fromisoformat(start).timestamp()
 

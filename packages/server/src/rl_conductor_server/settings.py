@@ -28,6 +28,7 @@ MAX_RATE, MAX_CACHE_SECONDS = 10**6, 10**9
 """Maximum requests a minute, and maximum age of a cached answer."""
 SIGN_IN_SECONDS = 600
 """Time to sign in at an OpenID Connect provider."""
+Period = Literal["day", "month", "ever"]
 NAME_FORM = "a name of up to {} letters, digits, '_', '.' and '-', the first of them a letter or a digit"
 EntryName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description=NAME_FORM.format(64))]
 ExperimentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,47}$", description=NAME_FORM.format(48))]
@@ -79,7 +80,7 @@ class BudgetEntry(_Entry):
     """US dollars a period. While this is set, calls of workers without a known price are rejected."""
     tokens: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     """Input and output tokens a period."""
-    per: Literal["day", "month", "ever"] = "month"
+    per: Period = "month"
     """The period, in UTC."""
 
 

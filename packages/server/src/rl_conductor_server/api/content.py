@@ -5,21 +5,20 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
-from rl_conductor.types import ContentPart, FilePart, ImagePart, JsonFormat, Message, TextPart
+from rl_conductor.types import ContentPart, FilePart, ImageDetail, ImagePart, JsonFormat, Message, TextPart
 from rl_conductor_server.errors import invalid_request
 
 FILES_BY_CONTENT = "is not supported, because workers of several vendors share no files; send the content instead"
 DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z0-9+/=\s]+)")
 
 
-ImageDetail = Literal["auto", "low", "high", "original"]
-"""How closely a model should look at an image; few vendors know `original`, so that it becomes `high`."""
-
-
 def image_part(url: str, *, param: str, detail: ImageDetail | None = None) -> ImagePart:
-    """Converts an `https:` or `data:` URL to an image. Raises `ApiError` for any other value of `param`."""
+    """Converts an `https:` or `data:` URL to an image. Raises `ApiError` for any other value of `param`.
+
+    Few vendors know the detail `original`, so it becomes `high`.
+    """
     image_detail = {"low": "low", "high": "high", "original": "high"}.get(detail or "auto")
     if url.startswith("https://"):
         return ImagePart(url=url, detail=image_detail)

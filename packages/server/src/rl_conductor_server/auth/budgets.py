@@ -10,7 +10,7 @@ from rl_conductor.calls.budget import Amount, Budget
 from rl_conductor.types import Usage
 from rl_conductor_server.auth.leased_budget import LeasedBudget
 from rl_conductor_server.errors import ApiError, storage_limit_exceeded
-from rl_conductor_server.settings import BudgetEntry
+from rl_conductor_server.settings import BudgetEntry, Period
 from rl_conductor_server.store import BudgetPeriod, Store
 
 log = logging.getLogger("rl_conductor_server")
@@ -102,7 +102,7 @@ class KeyBudget:
         return await self._store.get_usage(self.name, since=period_start(self._limits.per, self._store.now()))
 
 
-def period_start(per: str, now: float) -> int:
+def period_start(per: Period, now: float) -> int:
     """Returns the start of the period around a time, in seconds since 1970."""
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     return {"day": int(today.timestamp()), "month": int(today.replace(day=1).timestamp()), "ever": 0}[per]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
@@ -24,7 +24,7 @@ from rl_conductor_server.catalog import ModelCatalog, build_catalog
 from rl_conductor_server.cli import store_options
 from rl_conductor_server.cli.server_options import discover_pool
 from rl_conductor_server.experiments.experiment import Experiments
-from rl_conductor_server.settings import Settings, read_settings
+from rl_conductor_server.settings import Period, Settings, read_settings
 from rl_conductor_server.store import Store, StoredKey
 
 app = typer.Typer(
@@ -37,7 +37,7 @@ UsdOption = Annotated[
     Decimal | None, typer.Option("--usd", parser=options.usd, metavar="USD", help="US dollars a period.")
 ]
 TokensOption = Annotated[int | None, typer.Option("--tokens", min=0, metavar="N", help="Tokens a period.")]
-PeriodOption = Annotated[Literal["day", "month", "ever"], typer.Option("--per", help="Period of --usd and --tokens.")]
+PeriodOption = Annotated[Period, typer.Option("--per", help="Period of --usd and --tokens.")]
 RequestsOption = Annotated[
     int | None, typer.Option("--requests-per-minute", min=1, metavar="N", help="Limit of each server process.")
 ]

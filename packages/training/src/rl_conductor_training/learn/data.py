@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor._internal.jsonl import read_value, write_value
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model
-from rl_conductor.scoring import Score
+from rl_conductor.scoring import Score, Split
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
 from rl_conductor_training.row_file import fingerprint
@@ -34,8 +33,7 @@ from rl_conductor_training.tasks.groups import (
 from rl_conductor_training.tasks.scorers.judge import judge_entry
 from rl_conductor_training.workers.reply_cache import cache_version, object_version
 
-Part = Literal["train", "validation", "heldout"]
-SHARES: dict[Part, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
+SHARES: dict[Split, float] = {"train": 0.5, "validation": 0.2, "heldout": 0.3}
 """Shares of the questions."""
 MIN_GROUPS = 10
 """Minimum number of groups: with fewer, no part has enough independent questions."""
@@ -231,16 +229,16 @@ def _split(task: Task, heldout: Task | None, seed: int, opening_file: Path, open
     _check_groups(task, {groups[sample.id] for sample in rest})
     openings = [read_value(path, HeldOutOpening) for path in opened_before]
     opened = {groups[sample.id] for sample in rest if any(opening.includes(sample) for opening in openings)}
-    shares: dict[Part, float] = {part: share for part, share in SHARES.items() if heldout is None or part != "heldout"}
+    shares: dict[Split, float] = {part: share for part, share in SHARES.items() if heldout is None or part != "heldout"}
     by_group = _assign_groups(rest, groups, seed, opened, shares)
     if missing := shares.keys() - by_group.values():
         raise ConfigError(
             f"too many questions of {task.name!r} were held out and opened in {str(opening_file.parent)!r} before: "
             f"none is left for {' and '.join(sorted(missing))}; add questions, or learn in another folder"
         )
-    parts: dict[str, Part] = {sample.id: by_group[groups[sample.id]] for sample in rest}
+    parts: dict[str, Split] = {sample.id: by_group[groups[sample.id]] for sample in rest}
 
-    def select(part: Part) -> Task:
+    def select(part: Split) -> Task:
         samples = tuple(sample for sample in whole.samples if parts.get(sample.id, "heldout") == part)
         return replace(whole, samples=samples)
 
@@ -325,8 +323,8 @@ def _assign_groups(
     groups: dict[str, str],
     seed: int,
     opened: Collection[str],
-    shares: Mapping[Part, float],
-) -> dict[str, Part]:
+    shares: Mapping[Split, float],
+) -> dict[str, Split]:
     """Assigns each group to the part that has the largest deficit in the group's domain; `opened` ones to training."""
     members: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
@@ -334,8 +332,8 @@ def _assign_groups(
     names = sorted(members)
     random.Random(seed).shuffle(names)  # noqa: S311
     sizes = Counter(members[name][0].domain for name in names)
-    counts: dict[str, dict[Part, int]] = defaultdict(lambda: dict.fromkeys(shares, 0))
-    parts: dict[str, Part] = {}
+    counts: dict[str, dict[Split, int]] = defaultdict(lambda: dict.fromkeys(shares, 0))
+    parts: dict[str, Split] = {}
     for name in sorted(names, key=lambda name: -len(members[name])):  # large groups first, which are hard to balance
         domain = members[name][0].domain
         count = counts[domain if sizes[domain] >= len(shares) else ""]

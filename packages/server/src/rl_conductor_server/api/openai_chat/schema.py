@@ -8,8 +8,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from rl_conductor.types import ContentPart, JsonFormat, Message, Request, Sampling, TextPart, Tool, ToolCall
-from rl_conductor_server.api.content import FILES_BY_CONTENT, ImageDetail, file_part, image_part, json_format
+from rl_conductor.types import (
+    ContentPart,
+    ImageDetail,
+    JsonFormat,
+    Message,
+    Request,
+    Sampling,
+    TextPart,
+    Tool,
+    ToolCall,
+)
+from rl_conductor_server.api.content import FILES_BY_CONTENT, file_part, image_part, json_format
 from rl_conductor_server.api.efforts import NEAREST_EFFORTS, RequestedEffort, nearest_effort
 from rl_conductor_server.api.openai_body import AnyJson, OpenAIBody, StreamOptions, TextFormat
 from rl_conductor_server.parsed_request import (

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from rl_conductor.types import ContentPart, TextPart
-from rl_conductor_server.api.content import FILES_BY_CONTENT, ImageDetail, file_part, image_part
+from rl_conductor.types import ContentPart, ImageDetail, TextPart
+from rl_conductor_server.api.content import FILES_BY_CONTENT, file_part, image_part
 from rl_conductor_server.request_validation.markers import unsupported
 from rl_conductor_server.request_validation.parsing import Body
 
