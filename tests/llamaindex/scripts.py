@@ -47,6 +47,18 @@ def tool_call_reply(tool: str, /, **arguments: Any) -> Message:
     return Message.assistant(tool_calls=[ToolCall(id="call-1", name=tool, arguments=json.dumps(arguments))])
 
 
+def weigh(kite: str) -> str:
+    """Returns the weight of a kite in grams."""
+    return f"{kite} weighs 310 grams."
+
+
+def weigh_then_answer(request: Request) -> Any:
+    """Calls the tool `weigh`, then answers with its result."""
+    if request.messages[-1].role == "tool":
+        return f"So: {request.messages[-1].text}"
+    return tool_call_reply("weigh", kite="Heron")
+
+
 def request_text(request: Request) -> str:
     """Returns the text of all messages of a request."""
     return "\n".join(message.text for message in request.messages)

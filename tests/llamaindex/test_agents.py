@@ -38,6 +38,8 @@ from llamaindex.scripts import (
     tool_call_reply,
     user_messages,
     wait_until,
+    weigh,
+    weigh_then_answer,
 )
 from rl_conductor import ConfigError, Limits, Policy, Price, Request, RunError, ScriptedModel
 from rl_conductor.types import TextPart
@@ -45,17 +47,6 @@ from rl_conductor.types import TextPart
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 
 ONE_STEP = plan((0, "How heavy is the Heron?", []))
-
-
-def weigh(kite: str) -> str:
-    """Returns the weight of a kite."""
-    return f"{kite} weighs 310 grams."
-
-
-def weigh_then_answer(request: Request) -> Any:
-    if request.messages[-1].role == "tool":
-        return f"So: {request.messages[-1].text}"
-    return tool_call_reply("weigh", kite="Heron")
 
 
 def llm_of(reply: Any) -> Conductor:

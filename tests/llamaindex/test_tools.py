@@ -15,7 +15,17 @@ from llama_index.core.tools import FunctionTool, ToolMetadata
 from pydantic import BaseModel
 
 from llama_index.llms.conductor import Conductor
-from llamaindex.scripts import conductor, plan, planner, request_text, scripted_worker, tool_call_reply, user_messages
+from llamaindex.scripts import (
+    conductor,
+    plan,
+    planner,
+    request_text,
+    scripted_worker,
+    tool_call_reply,
+    user_messages,
+    weigh,
+    weigh_then_answer,
+)
 from rl_conductor import Message, Policy, Request, ScriptedModel
 from rl_conductor.models import Capabilities
 
@@ -27,21 +37,9 @@ class Kite(BaseModel):
     grams: int
 
 
-def weigh(kite: str) -> str:
-    """Returns the weight of a kite in grams."""
-    return f"{kite} weighs 310 grams."
-
-
 WEIGH = FunctionTool.from_defaults(weigh)
 HERON = Kite(name="Heron", grams=310)
 PROMPT = PromptTemplate("Describe the {kite}.")
-
-
-def weigh_then_answer(request: Request) -> Any:
-    """Calls the tool, then answers with its result."""
-    if request.messages[-1].role == "tool":
-        return f"So: {request.messages[-1].text}"
-    return tool_call_reply("weigh", kite="Heron")
 
 
 def fill_in_kite(request: Request) -> Any:

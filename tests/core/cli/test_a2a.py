@@ -20,29 +20,20 @@ from typer.testing import Result
 
 import a2a_agents
 import mcp_shop
+from core.cli.pens import team
 from core.runs import SOON, down, plan
-from rl_conductor import Conductor, Limits, Model, Price, ScriptedModel, WorkerPool
+from rl_conductor import Conductor, Limits, Model, ScriptedModel
 from rl_conductor.agents import A2AAgent
 from rl_conductor.cli.commands.a2a import server as a2a_server
 from rl_conductor.cli.commands.a2a.answer_stream import AnswerStream
 from rl_conductor.cli.commands.a2a.server import AgentInfo, BoundedTaskStore, agent_app
 from rl_conductor.errors import AuthenticationError
-from rl_conductor.types import Completion, ImagePart, Message, Request, Usage
+from rl_conductor.types import Completion, ImagePart, Request
 
-TWO = plan((0, "Look it up.", []), (1, "Answer.", ["all"]))
 ONE = plan((0, "Answer.", []))
 COMPLETED, FAILED = wire.TaskState.TASK_STATE_COMPLETED, wire.TaskState.TASK_STATE_FAILED
 REJECTED, CANCELED = wire.TaskState.TASK_STATE_REJECTED, wire.TaskState.TASK_STATE_CANCELED
 TOKEN = "a-long-random-text"
-
-
-def team(final: Any = "17 pens.", *, limits: Limits | None = None) -> Conductor:
-    def look(_: Request) -> Completion:
-        usage = Usage(input_tokens=1000, output_tokens=10)
-        return Completion(message=Message.assistant("17"), model="look-1", usage=usage)
-
-    workers = {"look": ScriptedModel(look, price=Price(input=2, output=1)), "final": ScriptedModel(final)}
-    return Conductor(ScriptedModel(lambda _: TWO), WorkerPool(workers), limits=limits)
 
 
 def one(worker: Any) -> Conductor:

@@ -13,24 +13,14 @@ from mcp import Client, StdioServerParameters
 from typer.testing import Result
 
 import mcp_shop
+from core.cli.pens import team
 from core.runs import SOON, down, plan
-from rl_conductor import Conductor, Limits, Model, Price, ScriptedModel, WorkerPool
+from rl_conductor import Conductor, Limits, Model, ScriptedModel
 from rl_conductor.agents import MCPServer, ToolSourceError
 from rl_conductor.cli.commands.mcp.http import http_app
 from rl_conductor.cli.commands.mcp.server import conductor_server
 from rl_conductor.cli.serving.http import listen
-from rl_conductor.types import Completion, Message, Request, Usage
-
-TWO = plan((0, "Look it up.", []), (1, "Answer.", ["all"]))
-
-
-def team(final: Any = "17 pens.", *, plan: str = TWO, limits: Limits | None = None) -> Conductor:
-    def look(_: Request) -> Completion:
-        usage = Usage(input_tokens=1000, output_tokens=10)
-        return Completion(message=Message.assistant("17"), model="look-1", usage=usage)
-
-    workers = {"look": ScriptedModel(look, price=Price(input=2, output=1)), "final": ScriptedModel(final)}
-    return Conductor(ScriptedModel(lambda _: plan), WorkerPool(workers), limits=limits)
+from rl_conductor.types import Completion, Request
 
 
 async def ask(conductor: Conductor, **arguments: Any) -> tuple[Any, list[str]]:
