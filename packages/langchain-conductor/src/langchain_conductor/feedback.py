@@ -65,8 +65,7 @@ def create_feedback(
     """
     request = _FeedbackRequest.of(run, {"key": key, "score": score, "comment": comment}, base_url, api_key)
     try:
-        with httpx.Client(timeout=timeout) as client:
-            return request.parse(client.post(request.url, json=request.body, headers=request.headers))
+        return request.parse(httpx.post(request.url, json=request.body, headers=request.headers, timeout=timeout))
     except httpx.HTTPError as error:
         raise request.unreachable(error) from error
 
