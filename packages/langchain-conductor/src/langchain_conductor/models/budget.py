@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -241,18 +241,16 @@ def enforce_budget(name: str, price: Price | None) -> Iterator[BudgetCallback]:
     token = _callback.set(callback)
     scope = current_scope.set(replace(outer, nested_usage=callback.usages))
     try:
-        yield callback
+        with closing(callback):
+            yield callback
     except PauseSignal as pause:
-        callback.close()
         pause.usage = total(callback.usages)
         raise
     except BaseException:
-        callback.close()
         if outer.nested_usage is not None:
             outer.nested_usage.extend(callback.usages)
         raise
     finally:
-        callback.close()
         current_scope.reset(scope)
         _callback.reset(token)
 
