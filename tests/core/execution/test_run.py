@@ -37,6 +37,7 @@ from rl_conductor.errors import (
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ALL, ScriptedModel
 from rl_conductor.planning.planner import Planner
+from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.replay import differences, replay
@@ -238,6 +239,34 @@ async def test_garbage_five_times_leaves_it_to_the_best_single_worker_and_the_tr
     record = trace.rounds[0].plan
     assert (record.source, len(record.errors)) == ("fallback", len([e for e in events if isinstance(e, PlanRejected)]))
     assert best.requests[0].messages == (Message.user(QUESTION),)  # the bare question: nothing was split
+
+
+def price_list(item: str) -> str:
+    """Looks up what an item costs."""
+    return f"no such item: {item}"
+
+
+async def test_a_language_model_answers_alone_rather_than_a_function_before_it_in_the_pool() -> None:
+    trace = await answered(conductor(["garbage"] * 5, pool_of(prices=FunctionModel(price_list), writer="3 dollars")))
+
+    assert [result.step.worker for result in trace.results] == ["writer"]
+
+
+async def test_a_measured_function_answers_alone_rather_than_an_unmeasured_model() -> None:
+    measured = Worker.of("prices", price_list, card=Card(name="prices", accuracy={"prices": 0.4}))
+    pool = WorkerPool([worker("writer", "3 dollars"), measured])
+
+    trace = await answered(conductor(["garbage"] * 5, pool))
+
+    assert [result.step.worker for result in trace.results] == ["prices"]
+
+
+async def test_a_language_model_takes_over_a_failed_step_rather_than_a_function() -> None:
+    pool = pool_of(a=down, prices=FunctionModel(price_list), writer="B")
+
+    trace = await answered(conductor([ONE], pool, retries=0))
+
+    assert [result.step.worker for result in trace.results] == ["writer"]
 
 
 async def test_a_second_sample_may_be_a_plan() -> None:

@@ -213,10 +213,9 @@ class StepRun:
         return step is not None
 
     async def _fallback_step(self, tried: Collection[str]) -> Step | None:
-        """Assigns the step to the most accurate other worker that the policy allows; `None` without one."""
-        pool = self.round.pool
+        """Assigns the step to the best other worker that the policy allows; `None` without one."""
         names = [name for name in self.round.space.choices if name not in tried]
-        for name in sorted(names, key=lambda name: -pool[name].card.mean_accuracy):
+        for name in self.round.pool.rank(names):
             step = self.step.model_copy(update={"worker": name})
             if await self.round.permits(self.index, step):
                 return step

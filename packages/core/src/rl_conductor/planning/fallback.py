@@ -20,7 +20,7 @@ def single_step(worker: str, inputs: frozenset[str] | None = None) -> Workflow:
 def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:
     """Builds the simplest workflow that the policy allows.
 
-    The most accurate worker answers alone; if the policy demands a verifier, that one checks the answer.
+    The best worker answers alone (see `WorkerPool.rank`); if the policy demands a verifier, that one checks the answer.
 
     Raises:
         PolicyError: the policy allows no workflow.
@@ -33,7 +33,7 @@ def fallback_workflow(space: PlanSpace, pool: WorkerPool) -> Workflow:
 
 def _simple_workflows(space: PlanSpace, pool: WorkerPool) -> Iterator[Workflow]:
     """Yields workflows of one step, then of a check of an answer, then of a check of one per kind of attachment."""
-    ranked = sorted(space.choices, key=lambda name: -pool[name].card.mean_accuracy)
+    ranked = pool.rank(space.choices)
     final_workers = [name for name in ranked if name in space.final_workers]
     yield from map(single_step, final_workers)
     yield from (_checked_by(check, (first,)) for first in ranked for check in final_workers)

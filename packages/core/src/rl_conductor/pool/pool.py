@@ -79,6 +79,15 @@ class WorkerPool(Mapping[str, Worker]):
             grammar=any(capabilities.grammar for capabilities in supported),
         )
 
+    def rank(self, names: Iterable[str]) -> list[str]:
+        """Sorts workers by how likely each is to answer any question: by accuracy, then models that can plan first.
+
+        A function, a retriever or an agent may know only its own subject, and its reply need not be an answer.
+        """
+        workers = [self._workers[name] for name in names]
+        workers.sort(key=lambda worker: (-worker.card.mean_accuracy, not worker.model.capabilities.plans))
+        return [worker.name for worker in workers]
+
     def wrap_models(self, wrap: Callable[[Model, str], Model]) -> WorkerPool:
         """Returns a copy with each model replaced by `wrap(model, name)`, where `name` is the worker's."""
         return WorkerPool(replace(worker, model=wrap(worker.model, name)) for name, worker in self._workers.items())
