@@ -409,6 +409,13 @@ async def test_only_an_overload_that_the_vendor_itself_reports_costs_nothing(sub
     assert (run.budget.spent.usd > 0) is is_billed
 
 
+@both_ways
+@pytest.mark.needs("wire")
+async def test_of_a_gateways_web_page_an_error_quotes_the_title(subject: Subject, ask: Ask) -> None:
+    with pytest.raises(ModelError, match=r"HTTP status 503, with a web page in place of a reply: 503 Try later$"):
+        await ask(subject.model("gateway"), HELLO)
+
+
 @pytest.mark.needs("sheds")
 async def test_an_overload_after_pieces_of_tool_calls_may_have_been_billed(subject: Subject) -> None:
     run, calls = RunContext(limits=Limits(calls=9), retries=0, keep_prompts=False), list[Call]()

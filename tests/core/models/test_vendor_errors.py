@@ -16,7 +16,7 @@ from rl_conductor.errors import (
     OverloadedError,
     RateLimitError,
 )
-from rl_conductor.models.vendor_errors import parse_retry_after, status_error
+from rl_conductor.models.vendor_errors import parse_retry_after, quote_body, status_error
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,19 @@ def test_when_to_try_again_is_a_number_or_a_date() -> None:
 )
 def test_what_is_no_time_to_try_again_is_none(header: str | None) -> None:
     assert parse_retry_after(header) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "quoted"),
+    [
+        ("no such model", "no such model"),
+        ("x <html>", "x <html>"),
+        (
+            "\n<!DOCTYPE HTML>\n<html><head><title>\n502 Bad\nGateway</title></head><body>nginx</body></html>",
+            "HTTP status 502, with a web page in place of a reply: 502 Bad Gateway",
+        ),
+        ("<html><body>Oh no</body></html>", "HTTP status 502, with a web page in place of a reply"),
+    ],
+)
+def test_of_a_web_page_in_an_error_the_title_is_quoted(body: str, quoted: str) -> None:
+    assert quote_body(body, 502) == quoted

@@ -297,7 +297,7 @@ class WireServer(ABC):
         elif scenario == "html":
             await _send(writer, "<html><body>Please log in</body></html>", kind="text/html")
         elif scenario == "gateway":
-            page = "<html><body>503 Service Temporarily Unavailable</body></html>"
+            page = "<html><head><title>503 Try later</title></head><body>nginx</body></html>"
             await _send(writer, page, status=503, kind="text/html")
         elif scenario == "wrong-shape" and not seen.stream:
             await _send(writer, '{"unexpected": true}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from rl_conductor._internal.formatting import parse_seconds
@@ -17,6 +18,11 @@ from rl_conductor.errors import (
 
 MAX_ERROR_LENGTH = 1000
 """Maximum number of characters quoted from a vendor's error message."""
+
+_WEB_PAGE = re.compile(r"\s*<(!doctype html|html)\b", re.IGNORECASE)
+_TITLE = re.compile(r"<title[^>]*>([^<]+)", re.IGNORECASE)
+_SEARCHED = 10_000
+"""Characters of a web page in which its title is looked for."""
 
 MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Errors that vendors' libraries raise for a malformed reply, because they do not validate it."""
@@ -52,6 +58,15 @@ def status_error(
     if status < 500:
         return BadRequestError(message, model=model, status=status)
     return ModelError(message, model=model, status=status, retryable=True, retry_after=retry_after)
+
+
+def quote_body(body: str, status: int | None) -> str:
+    """Returns an error's body as it is quoted: of a web page, such as a gateway's, the status and the page's title."""
+    if not _WEB_PAGE.match(body):
+        return body
+    title = _TITLE.search(body[:_SEARCHED])
+    text = f"HTTP status {status}, with a web page in place of a reply"
+    return f"{text}: {' '.join(title[1].split())}" if title else text
 
 
 def parse_retry_after(header: str | None) -> float | None:

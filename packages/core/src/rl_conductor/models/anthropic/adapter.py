@@ -18,7 +18,7 @@ from rl_conductor.models.base import DEFAULT_TIMEOUT, Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.http.connections import connection_settings
 from rl_conductor.models.http.model import HTTPModel
-from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, status_error
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, quote_body, status_error
 from rl_conductor.types import Price, Request
 
 try:
@@ -140,8 +140,8 @@ class AnthropicModel(HTTPModel):
         return self._status_error(error) if isinstance(error, anthropic.APIStatusError) else super()._error(error)
 
     def _status_error(self, error: anthropic.APIStatusError) -> ModelError:
-        text = f"{self.name}: {error.api_message or error.message}"[:MAX_ERROR_LENGTH]
         status = error.status_code if error.status_code >= 300 else self.status_by_type.get(str(error.type), 500)
+        text = f"{self.name}: {quote_body(error.api_message or error.message, status)}"[:MAX_ERROR_LENGTH]
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
         wait = parse_retry_after(error.response.headers.get("retry-after"))

@@ -23,7 +23,7 @@ from rl_conductor.models.google.reply import Reply
 from rl_conductor.models.google.wire import Json, body_of
 from rl_conductor.models.http.connections import connection_settings
 from rl_conductor.models.http.model import HTTPModel
-from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, status_error
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, quote_body, status_error
 from rl_conductor.types import Price, Request
 
 try:
@@ -160,7 +160,8 @@ class GoogleModel(HTTPModel):
     def _api_error(self, response: httpx2.Response, body: str) -> ModelError:
         fields = _error_fields(body)
         status = _status(response, fields)
-        text = f"{self.name}: {fields.get('message') or body or f'HTTP status {status}'}"[:MAX_ERROR_LENGTH]
+        reason = fields.get("message") or quote_body(body, status) or f"HTTP status {status}"
+        text = f"{self.name}: {reason}"[:MAX_ERROR_LENGTH]
         if status == 400 and "API_KEY_INVALID" in body:
             return AuthenticationError(text, model=self.name, status=status)
         if status == 400 and TOO_LONG.search(text):

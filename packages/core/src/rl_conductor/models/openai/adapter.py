@@ -21,7 +21,7 @@ from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.models.openai.dialects import DIALECTS, Dialect
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.openai.wire import Reply, extra_fields, options_of
-from rl_conductor.models.vendor_errors import parse_retry_after
+from rl_conductor.models.vendor_errors import parse_retry_after, quote_body
 from rl_conductor.text.reasoning import ReasoningStart
 from rl_conductor.types import Price, Request
 
@@ -200,7 +200,7 @@ class OpenAIModel(HTTPModel):
         body = error.body or error.message
         if status in (404, 405) and not (isinstance(body, dict) and body.get("message")):  # unlike an API's errors
             text = body.get("detail", body) if isinstance(body, dict) else body
-            body = f"status {status} from {self._address()}: {text}"
+            body = f"status {status} from {self._address()}: {quote_body(str(text), status)}"
         return refusal(body, model=self.name, status=status, retry_after=retry_after)
 
     def _address(self) -> str:

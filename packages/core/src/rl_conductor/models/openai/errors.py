@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from rl_conductor.errors import ContextLengthError, ModelError, OverloadedError, RateLimitError
-from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, status_error
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, quote_body, status_error
 
 TOO_LONG = re.compile(r"context (length|size|window)", re.IGNORECASE)
 """Matches messages about a too long request from servers that send no error code."""
@@ -19,7 +19,7 @@ OVERLOADED = re.compile("overloaded", re.IGNORECASE)
 def refusal(body: object, *, model: str, status: int | None = None, retry_after: float | None = None) -> ModelError:
     """Converts a server's `error` object to an error; without an HTTP `status`, its `code` may contain one."""
     fields = body if isinstance(body, Mapping) else {"message": body}
-    detail = str(fields.get("message") or fields.get("detail") or body)[:MAX_ERROR_LENGTH]
+    detail = quote_body(str(fields.get("message") or fields.get("detail") or body), status)[:MAX_ERROR_LENGTH]
     code = str(fields.get("code"))
     if status is None and re.fullmatch("[45]..", code):
         status = int(code)
