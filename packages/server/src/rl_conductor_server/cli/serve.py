@@ -6,7 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,11 +85,8 @@ def _serve(settings: Settings, workers: int) -> None:
 async def _has_stored_keys(settings: Settings) -> bool:
     from rl_conductor_server.service import open_store  # noqa: PLC0415
 
-    store = await open_store(settings.store)
-    try:
+    async with aclosing(await open_store(settings.store)) as store:
         return any(not key.admin for key in await store.keys.list_all())
-    finally:
-        await store.aclose()
 
 
 def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -53,10 +54,8 @@ async def _open_and_call(url: str, work: Callable[[Store], Awaitable[T]], *, cre
             f"{missing}; name the server's store with --store {SQLITE}FILE or postgres://..., or its settings file "
             "with --config (by default, 'rl-conductor serve' creates its store in its working directory)"
         ) from missing
-    try:
+    async with aclosing(store):
         return await work(store)
-    finally:
-        await store.aclose()
 
 
 async def get_run(store: Store, run: str) -> RunRow:

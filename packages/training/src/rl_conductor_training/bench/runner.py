@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
@@ -76,13 +77,11 @@ class Bench:
             ConfigError: the settings contradict each other, or a price is unknown that the budget needs.
             LimitError: the budget is spent.
         """
-        cache = ReplyCache(self.settings.cache or cache_folder() / "bench-replies.sqlite")
-        try:
+        path = self.settings.cache or cache_folder() / "bench-replies.sqlite"
+        async with aclosing(ReplyCache(path)) as cache:
             return [
                 await self._run_task(task, pool, cache) for pool in self.settings.pools for task in self.settings.tasks
             ]
-        finally:
-            await cache.aclose()
 
     async def _run_task(self, task: str, pool: str, cache: ReplyCache) -> TaskResult:
         workers = self.settings.pools[pool].build(cache)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -153,10 +153,8 @@ def _print_probe(calls: Mapping[str, Call]) -> bool:
 async def _probe_workers(discovered: DiscoveredPool, limits: Limits) -> dict[str, Call]:
     """Sends a tiny request to each worker, concurrently and under one budget."""
     run = RunContext(limits=limits, retries=0)
-    try:
+    async with aclosing(discovered.pool):
         calls = await asyncio.gather(*(_probe(run, worker) for worker in discovered.pool.values()))
-    finally:
-        await discovered.pool.aclose()
     return dict(zip(discovered.pool, calls, strict=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from typing import Any
 
 import typer
@@ -34,7 +35,5 @@ def serve_until_stopped(
 
 
 async def _serve_and_close(serve: Callable[[], Coroutine[Any, Any, None]], conductor: Conductor) -> None:
-    try:
+    async with aclosing(conductor):
         await serve()
-    finally:
-        await conductor.aclose()
