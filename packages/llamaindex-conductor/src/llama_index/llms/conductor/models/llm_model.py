@@ -48,7 +48,7 @@ from .async_support import inherits_method
 from .errors import translate_errors
 from .replies import finish_reason, has_usual_price, refusal_text, reply_usage
 from .response_formats import format_keywords, has_response_format, is_openai
-from .sampling import apply_sampling, own_max_tokens, thinking_tokens
+from .sampling import apply_sampling, class_names, own_max_tokens, thinking_tokens
 from .vendor_state import messages_for, with_vendor_state
 
 PRICE_PROVIDERS = {"azure_openai": "azure", "google_genai": "google", "mistralai": "mistral", "bedrock_converse": "aws"}
@@ -194,8 +194,7 @@ def _known_context(llm: LLM) -> int | None:
 
 def _vendor(llm: LLM) -> str:
     """Returns the vendor as LlamaIndex's package names it, such as `google_genai`; empty for other classes."""
-    modules = [cls.__module__.split(".") for cls in type(llm).__mro__]
-    return next((parts[2] for parts in modules if parts[:2] == ["llama_index", "llms"] and len(parts) > 2), "")
+    return next((name.partition(".")[0] for name in class_names(llm)), "")
 
 
 # ------------------------------------------------------------------------------------------- tools

@@ -51,11 +51,11 @@ def apply_sampling(llm: LLM, sampling: Sampling, *, model: str) -> tuple[LLM, di
         BadRequestError: `llm` has no place for a setting; the message calls it `model`.
     """
     requested = sampling.model_dump(exclude_defaults=True, mode="json")
-    if GOOGLE in _class_names(llm):
+    if GOOGLE in class_names(llm):
         names = {setting: GENERATION_CONFIG.get(setting) or _refuse(llm, setting, model) for setting in requested}
         config = {names[setting]: value for setting, value in requested.items()}
         return llm, {"generation_config": config} if config else {}
-    options = next((OPTIONS[name] for name in _class_names(llm) if name in OPTIONS), None)
+    options = next((OPTIONS[name] for name in class_names(llm) if name in OPTIONS), None)
     own_options = _own_options(llm)
     fields: dict[str, Any] = {}
     changed_options: dict[str, Any] = {}
@@ -97,6 +97,14 @@ def thinking_tokens(llm: LLM) -> int:
     return budget if isinstance(budget, int) else 0
 
 
+def class_names(llm: LLM) -> Iterator[str]:
+    """Iterates over the LlamaIndex classes that `llm` is derived from, each with its package."""
+    for cls in type(llm).__mro__:
+        parts = cls.__module__.split(".")
+        if parts[:2] == ["llama_index", "llms"] and len(parts) > 2:
+            yield f"{parts[2]}.{cls.__name__}"
+
+
 def _refuse(llm: LLM, setting: str, model: str) -> NoReturn:
     name = SPELLINGS["effort"][0] if setting == "effort" else setting
     raise BadRequestError(f"{model}: {type(llm).__name__} has no field {name}", model=model)
@@ -111,11 +119,3 @@ def _copy(llm: LLM, fields: dict[str, Any]) -> LLM:
     copy = llm.model_copy(update=fields)
     object.__setattr__(copy, "__pydantic_private__", llm.__pydantic_private__)
     return copy
-
-
-def _class_names(llm: LLM) -> Iterator[str]:
-    """Iterates over the LlamaIndex classes that `llm` is derived from, each with its package."""
-    for cls in type(llm).__mro__:
-        parts = cls.__module__.split(".")
-        if parts[:2] == ["llama_index", "llms"] and len(parts) > 2:
-            yield f"{parts[2]}.{cls.__name__}"
