@@ -17,8 +17,7 @@ from core.cli.pens import team
 from core.runs import SOON, down, plan
 from rl_conductor import Conductor, Limits, Model, ScriptedModel
 from rl_conductor.agents import MCPServer, ToolSourceError
-from rl_conductor.cli.commands.mcp.http import http_app
-from rl_conductor.cli.commands.mcp.server import conductor_server
+from rl_conductor.cli.commands.mcp.server import conductor_server, http_app
 from rl_conductor.cli.serving.http import listen
 from rl_conductor.types import Completion, Request
 

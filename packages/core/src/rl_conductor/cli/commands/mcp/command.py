@@ -35,8 +35,7 @@ def mcp(
       rl-conductor mcp --http --port 8765 --seconds 120
     """
     try:
-        from rl_conductor.cli.commands.mcp import http as transport  # noqa: PLC0415  (an extra)
-        from rl_conductor.cli.commands.mcp.server import conductor_server  # noqa: PLC0415  (an extra)
+        from rl_conductor.cli.commands.mcp.server import PATH, conductor_server, http_app  # noqa: PLC0415  (an extra)
         from rl_conductor.cli.serving.http import listen, serve  # noqa: PLC0415  (an extra)
     except ModuleNotFoundError as missing:
         raise ConfigError("'mcp' needs the MCP SDK: pip install 'rl-conductor[mcp]'") from missing
@@ -48,5 +47,5 @@ def mcp(
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread that waits for stdin can't be interrupted otherwise
         serve_until_stopped(server.run_stdio_async, conductor)
     else:
-        app = transport.http_app(server, listener.api_key)
-        serve_until_stopped(lambda: serve(app, listener), conductor, url=f"{listener.url}{transport.PATH}")
+        app = http_app(server, listener.api_key)
+        serve_until_stopped(lambda: serve(app, listener), conductor, url=f"{listener.url}{PATH}")

@@ -1,4 +1,4 @@
-"""`conductor_server`: an MCP server with a tool `ask` that answers questions with a conductor."""
+"""An MCP server with a tool `ask` that answers questions with a conductor, and its application for HTTP."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
+from starlette.types import ASGIApp
 
 from rl_conductor._internal.version import package_version
 from rl_conductor.cli.serving.client_run import AskResult, ClientLimits, progress_message
+from rl_conductor.cli.serving.http import with_api_key
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
 from rl_conductor.trace.events import Finished
 from rl_conductor.trace.trace import Trace
 from rl_conductor.workflow.limits import Limits
 
+PATH = "/mcp"
+"""The path of the MCP endpoint over HTTP."""
 DESCRIPTION = """\
 Answers a question with a team of language models: a planner splits it into steps, workers do them, and the last one \
 gives the answer. Put everything that is needed into the question, because the team sees nothing else."""
@@ -52,6 +57,14 @@ def conductor_server(conductor: Conductor) -> MCPServer:
     hints = ToolAnnotations(title="Ask a team of models", read_only_hint=True, open_world_hint=True)
     server.add_tool(ask, description=DESCRIPTION, annotations=hints)
     return server
+
+
+def http_app(server: MCPServer, api_key: str | None) -> ASGIApp:
+    """Returns the ASGI application, which refuses requests without `api_key`, if there is one."""
+    # Without a token, web pages must not reach the server by DNS rebinding, so it demands a local name.
+    security = None if api_key is None else TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app = server.streamable_http_app(transport_security=security)
+    return app if api_key is None else with_api_key(app, api_key)
 
 
 async def _run(conductor: Conductor, question: str, limits: Limits, context: Context[Any, Any]) -> Trace:
