@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.trace.trace import Round, Trace
+from rl_conductor.types import Usage
 from rl_conductor_server.errors import ApiError, shutting_down
 from rl_conductor_server.metrics import Metrics
-from rl_conductor_server.runs.cached_answer import cached_trace
 from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import AdmittedRequest
 from rl_conductor_server.runs.run_queue import RunQueue
@@ -182,7 +183,7 @@ class RunRegistry:
         if earlier is None:
             return None
         request.key.check_storage()
-        saved, trace = earlier.usage.cost, cached_trace(earlier, new)
+        saved, trace = earlier.usage.cost, _cached_trace(earlier, new)
         self._metrics.count_cache_hit(request.metrics_label, saved)
         handle = RunHandle.completed(new.id, new.created, trace)
         handle.is_cached = True
@@ -234,6 +235,20 @@ class RunRegistry:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _cached_trace(trace: Trace, run: NewRun) -> Trace:
+    """Returns the trace of an earlier run as that of `run`, in which nothing was called or paid."""
+    assert trace.completion is not None
+    return trace.model_copy(
+        update={
+            "id": run.id,
+            "created": datetime.fromtimestamp(run.created, UTC),
+            "rounds": tuple(round_.without_usage() for round_ in trace.rounds),
+            "completion": trace.completion.model_copy(update={"usage": Usage()}),
+            "seconds": 0.0,
+        }
+    )
 
 
 def _mismatch(idempotency_key: str | None) -> ApiError:
