@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -315,6 +315,7 @@ ODD = {
     "no names": b'HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{"data": [{}]}',
     "not text": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n\xff\xfe\x00",
     "cut off": b'HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{"data"',
+    "too deep": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + b"[" * 200_000,
     "refused": b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n",
 }
 
@@ -322,6 +323,22 @@ ODD = {
 @pytest.mark.parametrize("answer", ODD.values(), ids=ODD)
 def test_something_else_on_the_port_is_passed_over(monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     with listening(lambda client: client.sendall(answer)) as address:
+        monkeypatch.setattr(discovery, "SERVERS", {address: "compatible"})
+        assert discover({}).embedded
+
+
+@pytest.mark.parametrize(("piece", "pause"), [(b"x" * 65_536, 0.0), (b" ", 0.05)], ids=["large", "slow"])
+def test_a_reply_on_the_port_that_never_ends_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, piece: bytes, pause: float
+) -> None:
+    def send_forever(client: socket.socket) -> None:
+        client.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                client.sendall(piece)
+                time.sleep(pause)
+
+    with listening(send_forever) as address:
         monkeypatch.setattr(discovery, "SERVERS", {address: "compatible"})
         assert discover({}).embedded
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
+from typing import TYPE_CHECKING
 
 from rl_conductor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 PROBE_SECONDS = 0.5
 """Timeout of the request to a server that may be on this machine."""
 REMOTE_SECONDS = 10.0
 """Timeout of the request to a server that the user named, which may be far away."""
+MAX_LIST_BYTES = 4 * 2**20
+"""Maximum size of a list of models; on a port of this machine may be something else that never ends its reply."""
 
 
 def list_server_models(address: str) -> list[str]:
@@ -36,7 +43,7 @@ def read_server_models(address: str, *, key: str | None = None, timeout: float =
         if key:
             request.add_unredirected_header("Authorization", f"Bearer {key}")
         with urlopen(request, timeout=timeout) as response:  # noqa: S310
-            names = _names(response.read())
+            names = _names(_read(response, timeout))
     except HTTPError as error:
         raise ConfigError(f"it answered with status {error.code}; {_about_status(error.code)}") from None
     except TimeoutError:
@@ -51,11 +58,22 @@ def read_server_models(address: str, *, key: str | None = None, timeout: float =
     return names
 
 
+def _read(response: HTTPResponse, timeout: float) -> bytes:
+    """Reads the body, of which `urlopen` limits only the time between two pieces. Raises `TimeoutError`."""
+    deadline = time.monotonic() + timeout
+    body = b""
+    while len(body) <= MAX_LIST_BYTES and (piece := response.read1()):
+        body += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return body
+
+
 def _names(body: bytes) -> list[str]:
     """Reads the names from a reply; empty if it is something else."""
     try:
         return list(dict.fromkeys(str(entry["id"]) for entry in json.loads(body)["data"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return []
 
 
