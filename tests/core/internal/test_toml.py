@@ -54,3 +54,9 @@ def test_a_boolean_is_no_number(tmp_path: Path, text: str, message: str) -> None
 def test_booleans_stay_what_they_are_where_they_are_allowed(tmp_path: Path) -> None:
     settings = read(tmp_path, "main = { is_public = true, options = { verbose = true } }")
     assert settings.main == Service(is_public=True, options={"verbose": True})
+
+
+@pytest.mark.parametrize("text", ["main.port = " + "9" * 5_000, "main.port = 1979-99-99", "a = " + "[" * 50_000])
+def test_what_python_can_not_read_is_an_error(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"services\.toml' is (not TOML|nested too deeply)"):
+        read(tmp_path, text)

@@ -30,14 +30,14 @@ def read_toml(path: str | Path, kind: type[M], description: str) -> M:
     """
     try:
         return _validate(tomllib.loads(read_text(path)), kind)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
-    except RecursionError:
-        raise ConfigError(f"{str(path)!r} is nested too deeply to be read") from None
     except ValidationError as error:
         raise ConfigError(
             f"the {description} {str(path)!r} is wrong: {'; '.join(map(str, field_errors(error, model=kind)))}"
         ) from error
+    except ValueError as error:  # beside `TOMLDecodeError`, for an integer of thousands of digits
+        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{str(path)!r} is nested too deeply to be read") from None
 
 
 def _validate(content: dict[str, Any], kind: type[M]) -> M:
