@@ -27,7 +27,7 @@ from langchain_vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, R
 from rl_conductor import RunError, ScriptedModel, model
 from rl_conductor.execution.guarding import WITHHELD
 from rl_conductor.integration import run_sync
-from rl_conductor.types import JsonFormat
+from rl_conductor.types import Completion, JsonFormat, Message
 
 REFUSED = getattr(exceptions, "ModelRefusalError", OutputParserException)
 """The error since langchain-core 1.7.5; before, parsers of tool calls return `None` for a reply without any."""
@@ -117,6 +117,12 @@ def test_a_truncated_answer_is_a_parsing_error_with_the_raw_message(make_worker:
     assert output["raw"].response_metadata["finish_reason"] == "length"
     assert output["raw"].content == TRUNCATED_JSON
     assert output["raw"].usage_metadata["output_tokens"] > COUNTS.output
+
+
+def test_a_truncated_answer_that_is_nested_deeply_is_a_parsing_error() -> None:
+    reply = Completion(message=Message.assistant("[" * 100_000), finish_reason="length", model="m")
+    output: Any = conductor(ScriptedModel([reply])).with_structured_output(Place, include_raw=True).invoke(QUESTION)
+    assert "max_tokens" in str(output["parsing_error"])
 
 
 def test_a_truncated_answer_without_the_raw_message_is_langchains_error(make_worker: Callable[[str], Any]) -> None:

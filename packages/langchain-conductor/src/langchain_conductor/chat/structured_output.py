@@ -129,6 +129,6 @@ class CompleteJsonParser(BaseCumulativeTransformOutputParser[Any]):
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
