@@ -218,6 +218,18 @@ def test_what_is_no_chat_completion_is_refused(bad: object) -> None:
         read(bad)
 
 
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ([], "it is no JSON object"),
+        ({"choices": [], "usage": {"prompt_tokens": -1}}, "its field 'usage.prompt_tokens' is missing or invalid"),
+    ],
+)
+def test_the_error_about_a_reply_does_not_ask_the_user_to_write_it(bad: object, reason: str) -> None:
+    with pytest.raises(BadResponseError, match=f"openai:m: not a chat completion: {reason}$"):
+        read(bad)
+
+
 def test_a_refused_reply_quotes_nothing_of_what_came() -> None:
     with pytest.raises(BadResponseError) as caught:
         read({"choices": "sk-echoed-by-a-gateway"})

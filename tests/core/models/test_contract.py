@@ -378,6 +378,13 @@ async def test_a_web_page_in_place_of_a_reply_is_named_with_its_address(subject:
         await ask(subject.model("html"), HELLO)
 
 
+@both_ways
+@pytest.mark.needs("malformed", "wire")
+async def test_a_reply_that_is_not_json_is_named_with_its_address(subject: Subject, ask: Ask) -> None:
+    with pytest.raises(BadResponseError, match=f"the reply from {subject.wire.url}.* is not JSON: "):
+        await ask(subject.model("malformed"), HELLO)
+
+
 @pytest.mark.needs("unfinished")
 async def test_a_stream_that_ends_before_the_reply_does_is_a_bad_response(subject: Subject) -> None:
     stream = subject.model("unfinished").stream(HELLO)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from pydantic import ValidationError
+
 from rl_conductor._internal.formatting import parse_seconds
+from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import (
     AuthenticationError,
     BadRequestError,
@@ -67,6 +70,12 @@ def quote_body(body: str, status: int | None) -> str:
     title = _TITLE.search(body[:_SEARCHED])
     text = f"HTTP status {status}, with a web page in place of a reply"
     return f"{text}: {' '.join(title[1].split())}" if title else text
+
+
+def describe_violation(error: ValidationError) -> str:
+    """Says where a reply differs from the vendor's protocol, without advice: the user did not write it."""
+    path = first_field_error(error).path
+    return f"its field {path!r} is missing or invalid" if path else "it is no JSON object"
 
 
 def parse_retry_after(header: str | None) -> float | None:

@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
 from rl_conductor.models.prices import priced
 from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.vendor_errors import describe_violation
 from rl_conductor.types import Completion, ContentPart, Delta, Message, Price, ReasoningPart, TextPart, ToolCall, Usage
 from rl_conductor.types.completions import parse_finish_reason
 
@@ -226,7 +226,7 @@ class Reply:
         try:
             return kind.model_validate(value)
         except ValidationError as error:
-            raise self._invalid(str(first_field_error(error))) from None
+            raise self._invalid(describe_violation(error)) from None
 
     def _invalid(self, reason: str) -> BadResponseError:
         return BadResponseError(f"{self._requested}: not a message of the protocol: {reason}", model=self._requested)

@@ -14,11 +14,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.google.wire import CALL_PREFIX, TEXT_PREFIX, THOUGHT_PREFIX
 from rl_conductor.models.prices import priced
 from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.vendor_errors import describe_violation
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -201,7 +201,7 @@ class Reply:
         try:
             return _Chunk.model_validate(chunk)
         except ValidationError as error:
-            raise self._error(f"not a reply of the protocol: {first_field_error(error)}") from None
+            raise self._error(f"not a reply of the protocol: {describe_violation(error)}") from None
 
     def _error(self, reason: str) -> BadResponseError:
         return BadResponseError(f"{self._requested}: {reason}", model=self._requested)

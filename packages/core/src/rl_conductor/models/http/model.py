@@ -158,7 +158,9 @@ class HTTPModel(ABC):
             return ModelTimeoutError(f"{self.name}: no answer in time", model=self.name)
         if isinstance(error, (ReplyLimitError, *self.connection_errors)):
             return connection_error(error, model=self.name, address=redact_url(self._credentials.base_url))
-        return BadResponseError(f"{self.name}: {type(error).__name__}: {error}"[:MAX_ERROR_LENGTH], model=self.name)
+        is_json_error = isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError)
+        reason = f"the reply from {self._address()} is not JSON" if is_json_error else type(error).__name__
+        return BadResponseError(f"{self.name}: {reason}: {error}"[:MAX_ERROR_LENGTH], model=self.name)
 
     def _reject_web_page(self, response: Any) -> None:
         """Raises `BadResponseError` if the response is a web page, as of a proxy that wants a login."""

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.openai.dialects import Dialect
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.openai.strict_schema import close_schema
 from rl_conductor.models.prices import priced
 from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.vendor_errors import describe_violation
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -348,7 +348,7 @@ class Reply:
 
     def _invalid_reply(self, error: ValidationError) -> BadResponseError:
         return BadResponseError(
-            f"{self._requested}: not a chat completion: {first_field_error(error)}", model=self._requested
+            f"{self._requested}: not a chat completion: {describe_violation(error)}", model=self._requested
         )
 
     def _finish_reason(self) -> FinishReason:
