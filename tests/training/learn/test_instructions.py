@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import sys
+import time
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from core.runs import SOON, Gated, forever
 from rl_conductor import Conductor, ConfigError, Limits, ModelError, Planner, ScriptedModel, WorkerPool
+from rl_conductor.errors import WorkflowError
 from rl_conductor.models import Model
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.types import Price, Request, prompt_in
@@ -291,6 +293,15 @@ def test_a_text_is_taken_from_its_tags_and_bounded() -> None:
     assert parse_text("<text>b\n\x0bc</text>", is_card=True) == "b c"
     assert len(parse_text(f"<text>{'x' * 9_000}</text>", is_card=False)) == 2_000
     assert len(parse_text(f"<text>{'x' * 9_000}</text>", is_card=True)) == 300
+
+
+@pytest.mark.timed
+def test_a_reply_of_opening_tags_is_read_in_no_time() -> None:
+    began = time.process_time()
+    assert parse_text("<text>" * 100_000 + "a</text>", is_card=False).startswith("<text>")
+    with pytest.raises(WorkflowError, match="no text between"):
+        parse_text("<text>" * 100_000, is_card=False)
+    assert time.process_time() - began < 1
 
 
 def test_questions_cannot_close_the_fences_of_the_prompt() -> None:

@@ -226,3 +226,11 @@ def test_without_kernel_confinement_an_audit_hook_stops_accidents(program: str, 
 )
 def test_the_program_of_a_reply_is_its_last_block(reply: str, program: str) -> None:
     assert extract_program(reply) == program
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("hostile", ["```" + " " * 300_000, "```\n" + "\n " * 150_000, "``` " * 75_000])
+def test_a_hostile_reply_takes_no_time(hostile: str) -> None:
+    began = time.process_time()
+    extract_program(hostile)
+    assert time.process_time() - began < 1

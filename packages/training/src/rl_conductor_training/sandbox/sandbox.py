@@ -40,7 +40,7 @@ except ImportError as missing:
     raise ConfigError("this system has no resource limits for programs; use Linux, macOS or WSL") from missing
 
 MEGABYTE = 2**20
-_BLOCK = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL | re.IGNORECASE)
+_BLOCK = re.compile(r"```[ \t]*(?:(?:python|py)[ \t]*)?\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 class ResourceLimits(Value):

@@ -5,7 +5,6 @@ Questions, replies and answers in them are data: they are delimited and shortene
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,7 +32,8 @@ QUESTION_CHARS, REPLY_CHARS = 1_500, 600
 REPLY_TOKENS = 1_500
 RETRIES = 2
 """Maximum retries of a call that failed with a retryable error."""
-_TEXT = re.compile(r"<text>(.*?)</text>", re.DOTALL)
+START, END = "<text>", "</text>"
+"""Around the new text in a reply."""
 
 TASK = """\
 A planner writes a plan for each question: one or a few steps, each with a worker, a subtask for it, and whether it \
@@ -145,7 +145,8 @@ def parse_text(reply: str, *, is_card: bool) -> str:
     Raises:
         WorkflowError: there is none.
     """
-    texts = _TEXT.findall(reply)
+    *pieces, _ = reply.split(END)
+    texts = [piece.partition(START)[2] for piece in pieces if START in piece]
     text = (texts[-1] if texts else "").strip()
     if not text:
         raise WorkflowError("the reply has no text between <text> and </text>", text=reply)
