@@ -188,6 +188,23 @@ class SilentEchoLLM(EchoLLM):
         return CompletionResponse(text=super().complete(prompt, formatted, **kwargs).text)
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": -1_000_000, "completion_tokens": -5},
+        {"prompt_tokens": float("nan"), "completion_tokens": "12"},
+        {"prompt_tokens": {"text": 1}, "completion_tokens": None},
+        "12 tokens",
+    ],
+)
+async def test_tokens_that_can_not_be_are_estimated_and_the_reply_is_kept(usage: Any) -> None:
+    completion = await LLMModel(VendorEchoLLM(raw={"usage": usage}), price=Price(input=1, output=1)).complete(QUESTION)
+    estimated = await LLMModel(SilentEchoLLM(), price=Price(input=1, output=1)).complete(QUESTION)
+    assert completion.text == "An echo."
+    assert completion.usage == estimated.usage
+    assert completion.usage.cost > 0
+
+
 @pytest.mark.parametrize(("worker", "tokens"), [(EchoLLM(), 3), (SilentEchoLLM(), 0)])
 def test_a_reply_survives_a_tokenizer_that_cannot_be_downloaded(
     worker: EchoLLM, tokens: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

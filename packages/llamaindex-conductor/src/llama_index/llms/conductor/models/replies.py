@@ -48,7 +48,11 @@ def reply_usage(messages: Sequence[ChatMessage], response: ChatResponse) -> Usag
     if usage.input_tokens and usage.output_tokens:
         return usage
     texts = [ChatMessage(role=message.role, blocks=_text_blocks(message)) for message in messages]
-    payload: dict[str, Any] = {EventPayload.MESSAGES: texts, EventPayload.RESPONSE: response}
+    # Without what the vendor reports, which the counter would take as it is, and which may be below 0 or no number.
+    payload: dict[str, Any] = {
+        EventPayload.MESSAGES: texts,
+        EventPayload.RESPONSE: ChatResponse(message=response.message),
+    }
     try:
         counts = get_llm_token_counts(TokenCounter(), payload)
     except OSError as error:
