@@ -206,6 +206,7 @@ async def test_without_a_token_web_pages_can_not_reach_the_agent() -> None:
             assert (await http.get(path, headers={"Origin": "https://evil.example.com"})).status_code == 403
             assert (await http.get(path, headers={"Origin": "null"})).status_code == 403
             assert (await http.get(path, headers={"Host": "evil.example.com"})).status_code == 403
+            assert (await http.get(path, headers={"Host": "[::1"})).status_code == 403
 
 
 async def test_a_conductor_can_be_the_worker_of_another_one() -> None:

@@ -86,10 +86,17 @@ def local_only(app: ASGIApp) -> ASGIApp:
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
         addresses = [b"//" + headers.get(b"host", b""), *([headers[b"origin"]] if b"origin" in headers else [])]
-        is_local = all(is_loopback(urlsplit(address.decode("latin-1")).hostname or "") for address in addresses)
+        is_local = all(map(_is_loopback_address, addresses))
         if scope["type"] == "http" and not is_local:
             await PlainTextResponse("only for programs on this machine", status_code=403)(scope, receive, send)
         else:
             await app(scope, receive, send)
 
     return checked
+
+
+def _is_loopback_address(address: bytes) -> bool:
+    try:
+        return is_loopback(urlsplit(address.decode("latin-1")).hostname or "")
+    except ValueError:  # brackets without a partner, or characters that no host has
+        return False
