@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import count, repeat
 from typing import Any
@@ -247,3 +248,17 @@ async def test_a_generator_is_closed_when_its_run_is_out_of_time() -> None:
     with pytest.raises(RunError, match=r"limits\.seconds=0\.3 was over"):
         await Conductor(ScriptedModel([plan((0, "x", []))]), {"a": numbers}, limits=Limits(seconds=0.3)).run("Go.")
     assert await asyncio.to_thread(closed.wait, SOON)
+
+
+def test_the_error_of_an_async_function_on_a_second_event_loop_says_how_to_write_it() -> None:
+    queue: asyncio.Queue[str] = asyncio.Queue()
+
+    async def ask(_: str) -> str:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(queue.get(), timeout=0.01)
+        return "Hi."
+
+    model = FunctionModel(ask)
+    assert asyncio.run(model.complete(Request.user("Hello?"))).text == "Hi."
+    with pytest.raises(ModelError, match="call its sync methods, in a function without async"):
+        asyncio.run(model.complete(Request.user("Hello?")))

@@ -33,7 +33,7 @@ from core.runs import plan
 from langchain_conductor import ChatConductor, create_conductor
 from langchain_conductor.models.invocation import is_async_only
 from langchain_vendor import Vendor
-from rl_conductor import RunError, ScriptedModel
+from rl_conductor import ScriptedModel
 
 TEXT = "Hello to you."
 FROM = Counter[tuple[str, str]]
@@ -114,19 +114,8 @@ def test_a_function_without_async_works_on_every_event_loop(vendor: Vendor) -> N
     def ask(task: str) -> str:
         return str(model.invoke(task).text)
 
-    assert {ask_chat(conductor(vendor, ask)).text for _ in range(2) for ask_chat in SYNC} == {TEXT}
-
-
-def test_the_error_of_an_async_function_on_a_second_event_loop_says_what_to_write(vendor: Vendor) -> None:
-    model = chat_model(vendor)
-
-    async def ask(task: str) -> str:
-        return str((await model.ainvoke(task)).text)
-
     chat = ChatConductor({"asker": ask}, planner=ScriptedModel(lambda _: plan((0, "Ask.", []))), max_retries=0)
-    assert run(awaited)(chat).text == TEXT
-    with pytest.raises(RunError, match="call its sync methods, in a function without async"):
-        run(awaited)(chat)
+    assert {ask_chat(chat).text for _ in range(2) for ask_chat in SYNC} == {TEXT}
 
 
 async def test_a_users_own_calls_of_the_same_model_go_on_working_beside_sync_ones(vendor: Vendor) -> None:

@@ -1,6 +1,7 @@
 """Applies the run's limits to agents and chains: every call of a model inside them is reserved before it is made.
 
-Each call has the price of its own model, so the cost of an agent is the sum of its calls.
+Each call has the price of its own model, so the cost of an agent is the sum of its calls. The calls and the tools are
+recorded for the trace.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing_extensions import override
 
 from langchain_conductor.messages import PROVIDER, core_messages
 from langchain_conductor.models.errors import is_rejected
+from langchain_conductor.models.nested_calls import CallInProgress, NestedCalls, model_name
 from langchain_conductor.models.prices import price_of_chat
 from langchain_conductor.models.replies import reply_usage
 from rl_conductor.errors import ConfigError, ModelError
@@ -63,6 +65,9 @@ class BudgetCallback(BaseCallbackHandler):
         self._budget, self._runnable_reservation = scope.budget, scope.reservation
         self._beyond_usage = scope.beyond_usage
         self._calls: dict[UUID, _CallInside] = {}
+        self._nested = NestedCalls()
+        self._has_chain = False
+        """Whether the runnable consists of several, so that a tool is not the runnable itself."""
         self.usages: list[Usage] = []
         """The usage of each call that has ended, and of each call of the conductors inside of the runnable."""
         self._lock = threading.Lock()
@@ -78,25 +83,28 @@ class BudgetCallback(BaseCallbackHandler):
             LimitError: the limits leave no room for this call, or the price of its model is unknown.
             ModelError: the runnable has ended.
         """
-        self._start([message for conversation in messages for message in conversation], run_id, kwargs)
+        self._start([message for conversation in messages for message in conversation], run_id, serialized, kwargs)
 
     @override
     def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any) -> None:
         """Does the same for a call of a language model that is not a chat model."""
-        self._start([HumanMessage(prompt) for prompt in prompts], run_id, kwargs)
+        self._start([HumanMessage(prompt) for prompt in prompts], run_id, serialized, kwargs)
 
-    def _start(self, prompt: Sequence[BaseMessage], run_id: UUID, options: Mapping[str, Any]) -> None:
+    def _start(
+        self, prompt: Sequence[BaseMessage], run_id: UUID, serialized: dict[str, Any], options: Mapping[str, Any]
+    ) -> None:
         model: dict[str, Any] = options.get("metadata") or {}
         if model.get("ls_provider") == PROVIDER:  # a conductor reserves and reports its calls itself
             return
         price = self._price or price_of_chat(model)
         bound = upper_bound(_estimate_request(prompt, options), price)
         reservation = self._reserve(f"{model.get('ls_model_name', 'a model')} in {self._name}", bound)
+        record = CallInProgress(model_name(model, serialized), price)
         try:
             with self._ensure_open():
                 if reservation is not None:
                     reservation.begin()
-                self._calls[run_id] = _CallInside(price, reservation)
+                self._calls[run_id] = _CallInside(record, reservation)
         except ModelError:
             if reservation is not None:
                 reservation.budget.release(reservation)
@@ -126,13 +134,37 @@ class BudgetCallback(BaseCallbackHandler):
         generations = [item for candidates in response.generations for item in candidates]
         messages = [generation.message for generation in generations if isinstance(generation, ChatGeneration)]
         replies = [message for message in messages if isinstance(message, AIMessage)]
-        self._record(call, call.end(reply_usage(replies[0], call.price) if replies else priced(Usage(), None)))
+        usage = call.end(reply_usage(replies[0], call.record.price) if replies else priced(Usage(), None))
+        self._record(call, usage)
+        self._nested.add_call(call.record, usage, generations[0] if generations else None)
 
     @override
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Charges the whole reservation, since the failed call may have been billed, unless the vendor rejected it."""
         if (call := self._pop(run_id)) is not None:
-            self._record(call, call.fail(is_rejected=not call.has_begun and is_rejected(error)))
+            self._record_failure(call, error, is_rejected=not call.has_begun and is_rejected(error))
+
+    @override
+    def on_chain_start(self, serialized: dict[str, Any], inputs: dict[str, Any], **kwargs: Any) -> None:
+        """Remembers that the runnable consists of several."""
+        self._has_chain = True
+
+    @override
+    def on_tool_start(self, serialized: dict[str, Any], input_str: str, *, run_id: UUID, **kwargs: Any) -> None:
+        """Begins the record of a tool inside the runnable."""
+        if self._has_chain:
+            name = kwargs.get("name") or (serialized or {}).get("name") or "tool"
+            self._nested.start_tool(run_id, name, kwargs.get("inputs"), input_str)
+
+    @override
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Records the use of a tool inside the runnable."""
+        self._nested.end_tool(run_id, output)
+
+    @override
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Records the failure of a tool inside the runnable."""
+        self._nested.fail_tool(run_id, error)
 
     def close(self) -> None:
         """Ends the remaining calls as failed ones: LangChain does not report the end of cancelled calls."""
@@ -140,7 +172,12 @@ class BudgetCallback(BaseCallbackHandler):
             self._closed = True
             abandoned, self._calls = self._calls, {}
         for call in abandoned.values():
-            self._record(call, call.fail())
+            self._record_failure(call, None)
+
+    def _record_failure(self, call: _CallInside, error: BaseException | None, *, is_rejected: bool = False) -> None:
+        usage = call.fail(is_rejected=is_rejected)
+        self._record(call, usage)
+        self._nested.add_failure(call.record, usage, error)
 
     def _record(self, call: _CallInside, usage: Usage) -> None:
         """Records the usage of a call, and the charges that its limits count in addition."""
@@ -165,7 +202,7 @@ class BudgetCallback(BaseCallbackHandler):
 class _CallInside:
     """A call in progress inside a runnable."""
 
-    price: Price | None
+    record: CallInProgress
     reservation: Reservation | None
     """The reservation for the call; `None` outside of a run."""
     has_begun: bool = False
@@ -184,7 +221,7 @@ class _CallInside:
             if is_rejected:
                 self.reservation.refund()
             self.reservation.budget.release(self.reservation)
-        is_free = is_rejected or (self.price is not None and self.price.is_free)
+        is_free = is_rejected or (self.record.price is not None and self.record.price.is_free)
         return Usage(calls=1, unpriced_calls=int(not is_free))
 
 
