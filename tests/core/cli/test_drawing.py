@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from rl_conductor import Conductor, ScriptedModel
 from rl_conductor._internal.formatting import cost, cost_in_words, dollars, megabytes, seconds
 from rl_conductor.cli.output.console import clean, one_line, write_json
 from rl_conductor.cli.output.diagram import StepRow, gutters, outline, table
+from rl_conductor.cli.output.progress import Lines
+from rl_conductor.errors import ModelError
+from rl_conductor.integration import run_sync
 from rl_conductor.types import Usage
 from rl_conductor.workflow.workflow import Step, Workflow
 
@@ -173,3 +177,14 @@ def test_seconds_are_read_at_a_glance(span: float, shown: str) -> None:
 
 def test_sizes_are_those_of_vendors() -> None:
     assert (megabytes(98_362_432), megabytes(1_117_320_768)) == ("98 MB", "1.1 GB")
+
+
+def test_an_attempt_at_a_plan_that_broke_off_is_counted_as_failed_and_not_as_a_rejected_plan() -> None:
+    broke_off: list[str | Exception] = ["model_id = [", ModelError("reset", model="p", retryable=True)]
+    plan = 'model_id = [0]\nsubtasks = ["Say it."]\naccess_list = [[]]'
+    output = io.StringIO()
+    lines = Lines(Console(file=output), "scripted")
+
+    run_sync(Conductor(ScriptedModel([broke_off, plan]), {"a": ScriptedModel("A")}).run("Hello?", on_event=lines.show))
+
+    assert "planned: 1 step, after 1 failed attempt" in output.getvalue().splitlines()

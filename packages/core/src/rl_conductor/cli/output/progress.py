@@ -134,7 +134,7 @@ class _RoundView:
 
     since: float
     characters: int = 0
-    rejected: int = 0
+    failed_plans: int = 0
     plan: PlanRecord | None = None
     attempts: dict[int, _Attempt] = field(default_factory=dict)
     results: dict[int, StepResult] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class Board:
             case PlanDelta():
                 view.characters += len(event.text)
             case PlanRejected():
-                view.rejected, view.characters = view.rejected + 1, 0
+                view.failed_plans, view.characters = view.failed_plans + 1, 0
             case WorkflowPlanned():
                 view.plan = event.plan
             case StepStarted():
@@ -193,8 +193,8 @@ class Board:
         parts = [f"planning with {one_line(self._planner)}", seconds(now - view.since)]
         if view.characters:
             parts.append(f"{view.characters:,} characters")
-        if view.rejected:
-            parts.append(f"{counted(view.rejected, 'plan')} rejected")
+        if view.failed_plans:
+            parts.append(f"after {counted(view.failed_plans, 'failed attempt')}")
         return Text.assemble((f"{_frame(now)} ", "cyan"), f"round {number}: " if number else "", " · ".join(parts))
 
 
@@ -247,12 +247,12 @@ def _plan_lines(plan: PlanRecord) -> Iterator[str]:
     if plan.workflow is None:
         yield "the answer is accepted"
         return
-    rejections = (
-        f", after {counted(len(plan.errors), 'rejected plan')}" if plan.source == "planner" and plan.errors else ""
+    failures = (
+        f", after {counted(len(plan.errors), 'failed attempt')}" if plan.source == "planner" and plan.errors else ""
     )
     if plan.planning_reason:
         yield f"reason: {plan.planning_reason}"
-    yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{rejections}"
+    yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{failures}"
     for number, step in enumerate(plan.workflow.steps, 1):
         reads = ", ".join(str(source + 1) for source in sorted(step.access))
         notes = [f"reads {reads}"] if reads else []
