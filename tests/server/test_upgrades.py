@@ -109,6 +109,18 @@ def test_migrations_are_numbered_as_those_that_older_releases_accept() -> None:
     assert [int(path.name[:4]) for path in VERSIONS] == list(range(1, len(VERSIONS) + 1))
 
 
+async def test_opening_a_store_of_this_release_runs_no_migration(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(url) as store:
+        await write_runs(store)
+    migrations = shutil.copytree(MIGRATIONS, tmp_path / "migrations")
+    (migrations / "env.py").write_text('raise RuntimeError("alembic is started")')
+    monkeypatch.setattr(database, "MIGRATIONS", migrations)
+    async with opened(url) as store:
+        assert {run.id for run in await store.list_runs()} == {"done", "running"}
+
+
 # ------------------------------------------------------------------------------ two releases, one store
 
 

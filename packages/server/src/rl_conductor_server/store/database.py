@@ -8,6 +8,7 @@ import os
 import re
 import sqlite3
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -213,13 +214,28 @@ def _acquire_write_lock(connection: Connection) -> None:
 def _migrate(connection: Connection) -> None:
     """Upgrades the tables to this release's schema, unless a newer release has added to it."""
     connection.execute(text(MIGRATION_LOCK[connection.dialect.name]))
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(MIGRATIONS))
-    current = _current_revision(connection)
-    newest = ScriptDirectory.from_config(config).get_current_head()
-    if current is not None and newest is not None and ADDITIVE_REVISION.fullmatch(current) and current > newest:
+    current, newest = _current_revision(connection), _newest_revision(MIGRATIONS)
+    if current == newest:
+        return
+    if current is not None and ADDITIVE_REVISION.fullmatch(current) and current > newest:
         log.warning(
             "the store has the schema %s of a newer release; this one, of %s, leaves it as it is", current, newest
         )
         return
+    config = _alembic_config(MIGRATIONS)
+    config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+@cache
+def _newest_revision(migrations: Path) -> str:
+    """Returns the schema of this release, which is read only once, for that executes the modules of all migrations."""
+    newest = ScriptDirectory.from_config(_alembic_config(migrations)).get_current_head()
+    assert newest is not None
+    return newest
+
+
+def _alembic_config(migrations: Path) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(migrations))
+    return config
