@@ -1,13 +1,12 @@
-"""A graph with the node, in a process that its tests kill: `python interrupted_graph.py STORE CALLS HANG`.
+"""A graph with the node, in a process that its tests kill: see `run`.
 
-`STORE` is a Postgres address, a path to SQLite for `invoke`, or `async:` and such a path for `ainvoke`. Every call that
-is begun writes a line to the file `CALLS`; the one of the subtask `HANG` never returns.
+`store` is a Postgres address, a path to SQLite for `invoke`, or `async:` and such a path for `ainvoke`. Every call that
+is begun writes a line to the file `calls`; the one of the subtask `hang` never returns.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,7 +74,3 @@ async def run_async(store: str, calls: Path, hang: str) -> str:
         told = None if begun else {"messages": [HumanMessage("q")]}
         result = await graph.ainvoke(told, THREAD, durability="sync")
         return str(result["messages"][-1].text)
-
-
-if __name__ == "__main__":
-    print(run(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))  # noqa: T201 (read by the test)

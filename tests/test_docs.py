@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
+from forks import run_program
 from migrations import ScriptedVendor
 from rl_conductor_server.settings import Settings, read_settings
 
@@ -79,8 +80,7 @@ def test_a_block_with_models_of_a_vendor_runs_alone(block: CodeExample) -> None:
         # A limit in dollars would be refused, because the prices of a server that isn't the vendor's are unknown.
         source = block.source if "ChatOpenAI" in block.source else re.sub(r'usd="[^"]*"(, )?', "", block.source)
         environment = os.environ | {"OPENAI_BASE_URL": f"{vendor.url}/v1", "OPENAI_API_KEY": "sk-loopback"}
-        command = [sys.executable, "-c", source]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        done = run_program(source, environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,29 +13,18 @@ import httpx
 import pytest
 
 from core.runs import SOON, plan
+from forks import ForkedCommand
 from rl_conductor_server.store import Store
 from server.conftest import until
-from server.upstream import PATIENCE, process, settings_file, vendor
+from server.upstream import PATIENCE, environment, process, settings_file, vendor
 
 PLAN = plan((0, "Draft one.", []), (2, "Finish it.", ["all"]))
 
 
 @asynccontextmanager
-async def batch_worker(config: Path) -> AsyncGenerator[asyncio.subprocess.Process, None]:
+async def batch_worker(config: Path) -> AsyncGenerator[ForkedCommand, None]:
     """`rl-conductor batch-worker --config`, killed at the end if it is still there."""
-    started = await asyncio.create_subprocess_exec(
-        *(
-            sys.executable,
-            "-c",
-            "from rl_conductor.cli.main import main; main()",
-            "batch-worker",
-            "--config",
-            str(config),
-        ),
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "OPENAI_API_KEY": "secret-of-the-vendor", "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
-    )
-    assert started.stdout is not None
+    started = await ForkedCommand.start("batch-worker", "--config", str(config), environment=environment())
     try:
         async with asyncio.timeout(PATIENCE):
             assert b"Processing batches" in await started.stdout.readline()

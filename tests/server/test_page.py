@@ -7,14 +7,16 @@ import json
 import os
 import re
 import shutil
-import sys
+import subprocess
 import tomllib
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from core.runs import plan, pool_of
+from forks import run_program
 from rl_conductor.cli.main import installed_commands
 from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.models.scripted import ScriptedModel
@@ -38,30 +40,32 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 PROGRAMS = [text for kind, text in BLOCKS if kind == "py"]
 CURL = [text for kind, text in BLOCKS if text.startswith("curl")]
 COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines() if line.startswith("rl-")]
+Run = Callable[[str, Mapping[str, str]], subprocess.CompletedProcess[str]]
 TWO = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 
 
-async def said_by(serve: Serve, *command: str) -> str:
-    """What a program prints that asks a server with a key."""
+async def printed_by(run: Run, source: str, serve: Serve) -> str:
+    """What a program or script prints that asks a server with a key."""
     at = await serve({"a": "a draft", "b": "It is 391."}, TWO, keys={"team-a": KeyEntry(sha256=hash_key("rlc_k"))})
-    asking = [part.replace("http://127.0.0.1:8100", at.url) for part in command]
-    process = await asyncio.create_subprocess_exec(
-        *asking, env=os.environ | {"KEY": "rlc_k"}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    said, wrong = await process.communicate()
-    assert process.returncode == 0, wrong.decode()
-    return said.decode()
+    source = source.replace("http://127.0.0.1:8100", at.url)
+    done = await asyncio.to_thread(run, source, os.environ | {"KEY": "rlc_k"})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=["openai", "anthropic", "conversation", "batch"])
 async def test_the_programs_get_their_answers(serve: Serve, program: str) -> None:
-    assert "It is 391." in await said_by(serve, sys.executable, "-c", program)
+    assert "It is 391." in await printed_by(run_program, program, serve)
+
+
+def run_script(source: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["sh", "-c", source], env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 async def test_the_first_request_gets_its_answer(serve: Serve) -> None:
     script, *_ = CURL  # the others need a run
-    reply = json.loads(await said_by(serve, "sh", "-c", script))
+    reply = json.loads(await printed_by(run_script, script, serve))
     assert reply["choices"][0]["message"]["content"] == "It is 391."
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
-import sys
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.event import listen, remove
 
 from core.runs import plan, pool_of
+from forks import start_fork
 from rl_conductor.calls.budget import Amount
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError
@@ -408,11 +409,11 @@ async def test_the_migrations_create_the_tables_that_the_code_defines(url: str) 
 
 
 OPEN = """
-import asyncio, sys
+import asyncio
 from rl_conductor_server.store import Store
 
 async def main():
-    store = await Store.open(sys.argv[1])
+    store = await Store.open(url)
     await store.ping()
     await store.aclose()
 
@@ -420,10 +421,12 @@ asyncio.run(main())
 """
 
 
-async def test_processes_that_start_together_do_not_all_migrate(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'fresh.db'}"
-    processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", OPEN, url) for _ in range(3)]
-    assert [await process.wait() for process in processes] == [0, 0, 0]
+def test_processes_that_start_together_do_not_all_migrate(tmp_path: Path) -> None:
+    names = {"url": f"sqlite:///{tmp_path / 'fresh.db'}"}
+    processes = [start_fork(exec, OPEN, names, environment=os.environ) for _ in range(3)]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0, 0]
 
 
 async def test_reads_see_all_earlier_writes(store: Store) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import os
 import re
 import signal
+import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import httpx
@@ -13,7 +15,7 @@ import pytest
 
 from core.runs import plan
 from server.conftest import until
-from server.upstream import PATIENCE, process, settings_file, vendor
+from server.upstream import PATIENCE, environment, ready, settings_file, vendor
 
 ASK = {"model": "conductor-mini", "messages": [{"role": "user", "content": "Say something."}]}
 
@@ -28,7 +30,8 @@ def children(pid: int) -> set[int]:
 async def test_processes_share_the_address_and_metrics_and_are_replaced_when_they_die(tmp_path: Path) -> None:
     async with vendor(planner=plan((0, "Say it.", [])), a="from a", b="", c="") as upstream:
         config = settings_file(tmp_path, upstream, f"sqlite:///{tmp_path / 'runs.db'}")
-        async with process(config, "--workers", "2") as server:
+        command = (sys.executable, "-m", "rl_conductor.cli.main", "serve", "--config", str(config), "--workers", "2")
+        async with ready(await asyncio.create_subprocess_exec(*command, stdout=PIPE, env=environment())) as server:
             parent = server.process.pid
             workers = children(parent)
             assert len(workers) == 2

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from forks import ForkedCommand
 from rl_conductor_server.process.listen import listening_socket
 from rl_conductor_server.settings import Settings
 from server.conftest import until
@@ -112,7 +112,7 @@ def settings_file(folder: Path, upstream: Vendor, store: str) -> Path:
 class Process:
     """A server in a process of its own."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | ForkedCommand
     url: str
     said: str
 
@@ -123,20 +123,21 @@ class Process:
 
 
 @asynccontextmanager
-async def process(config: Path, *options: str) -> AsyncGenerator[Process, None]:
+async def process(config: Path) -> AsyncGenerator[Process, None]:
     """`rl-conductor serve --config`, killed at the end if it is still there."""
-    started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from rl_conductor.cli.main import main; main()", "serve", "--config", str(config)),
-        *options,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "OPENAI_API_KEY": "secret-of-the-vendor", "PYTHONUNBUFFERED": "1", "COLUMNS": "200"},
-    )
+    async with ready(await ForkedCommand.start("serve", "--config", str(config), environment=environment())) as server:
+        yield server
+
+
+@asynccontextmanager
+async def ready(started: asyncio.subprocess.Process | ForkedCommand) -> AsyncGenerator[Process, None]:
+    """A server that was started, once it answers; killed at the end if it is still there."""
     assert started.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE):
             said = (await started.stdout.readuntil(b"curl")).decode()
         url = said.split(" at ")[1].split("/v1")[0]
-        await _ready(url)
+        await _until_ready(url)
         yield Process(started, url, said)
     finally:
         if started.returncode is None:
@@ -144,7 +145,12 @@ async def process(config: Path, *options: str) -> AsyncGenerator[Process, None]:
         await started.communicate()
 
 
-async def _ready(url: str) -> None:
-    async with httpx.AsyncClient() as http, asyncio.timeout(PATIENCE):
+def environment() -> dict[str, str]:
+    """The environment of a command whose models are at that vendor."""
+    return {**os.environ, "OPENAI_API_KEY": "secret-of-the-vendor", "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+
+
+async def _until_ready(url: str) -> None:
+    async with httpx.AsyncClient(timeout=PATIENCE) as http, asyncio.timeout(PATIENCE):
         while (await http.get(f"{url}/readyz")).status_code != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.05)

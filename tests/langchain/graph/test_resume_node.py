@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +17,7 @@ from langgraph.types import StateSnapshot, interrupt
 
 from conductor_graphs import ANSWER, THREAD, around, asked, conductor, told
 from core.runs import SOON, Gated, forever, plan, subtask_of
+from forks import start_fork
 from interrupted_graph import ASYNC, built, opened, run
 from langchain_conductor.graph.node import PLAN, create_conductor
 from langchain_conductor.graph.progress import Progress, aget_progress, get_progress
@@ -27,7 +26,6 @@ from postgres import postgres, postgres_server  # noqa: F401 (fixtures)
 from rl_conductor import Conductor, ConfigError, Limits, ModelError, Policy, Request, RunError
 from rl_conductor.errors import WorkflowError
 
-PROGRAM = Path(__file__).parents[2] / "interrupted_graph.py"
 PATIENCE = 60.0
 """Seconds within which a process must have come as far as the test wants, however busy the machine is."""
 NOTHING = "nothing"
@@ -35,23 +33,16 @@ CHAIN = plan((0, "look", []), (0, "read", [0]), (1, "ask", [1]), (0, "tell", [2]
 OUT_OF_ORDER = ModelError("out of order", model="b")
 
 
-def process(store: str, calls: Path, hang: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(PROGRAM.parent)}
-    command = [sys.executable, str(PROGRAM), store, str(calls), hang]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-
 def killed_once(store: str, calls: Path, hang: str, is_done: Callable[[], bool]) -> None:
-    running = process(store, calls, hang)
+    running = start_fork(run, store, calls, hang, environment=os.environ)
     deadline = time.monotonic() + PATIENCE
     while not is_done():
-        assert running.poll() is None, "the process ended by itself"
+        assert running.is_alive(), "the process ended by itself"
         assert time.monotonic() < deadline, f"it never came so far: {started_calls(calls)}"
         time.sleep(0.05)
-    running.send_signal(signal.SIGKILL)
-    assert running.wait() == -signal.SIGKILL
-    assert running.stdout is not None
-    running.stdout.close()
+    running.kill()
+    running.join()
+    assert running.exitcode == -signal.SIGKILL
 
 
 def finished(store: str, calls: Path) -> str:
