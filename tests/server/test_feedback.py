@@ -154,8 +154,9 @@ async def test_only_our_own_pages_and_the_administrator_send_the_form(serve: Ser
     signed_out = await at.http.post(f"/runs/{run}/feedback", data=send, headers=OURS)
     assert signed_out.status_code == 401
     await at.http.post("/sign-in", data={"key": ADMIN}, headers=OURS)
-    foreign = await at.http.post(f"/runs/{run}/feedback", data=send, headers={"sec-fetch-site": "cross-site"})
-    assert foreign.status_code == 403
+    for headers in ({"sec-fetch-site": "cross-site"}, {"origin": "https://evil.example"}, {"origin": "http://["}):
+        foreign = await at.http.post(f"/runs/{run}/feedback", data=send, headers=headers)
+        assert foreign.status_code == 403
     assert await listed(at, run) == []
     assert (await at.http.post(f"/runs/{run}/feedback", data=send, headers=OURS)).status_code == 303
     assert (await at.http.post("/runs/none/feedback", data=send, headers=OURS)).status_code == 404

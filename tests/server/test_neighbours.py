@@ -21,7 +21,10 @@ from server.raw_connections import MORE_THAN_SOCKETS_HOLD, connection
 
 KEYS: Any = {name: {"sha256": hash_key(f"key-of-{name}")} for name in ("red", "blue")}
 RED, BLUE = ({"authorization": f"Bearer key-of-{name}"} for name in KEYS)
-EVIL = [{"sec-fetch-site": "cross-site"}, {"origin": "https://evil.example"}, {"origin": "null"}]
+EVIL = [
+    {"sec-fetch-site": "cross-site"},
+    *({"origin": origin} for origin in ("https://evil.example", "null", "http://[")),
+]
 OWN = [{}, {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:1"}, {"origin": "http://localhost:3000"}]
 
 

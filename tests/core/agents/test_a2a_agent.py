@@ -264,7 +264,7 @@ async def test_requests_to_an_encrypted_agent_stay_encrypted(site: mcp_shop.Site
     assert site.headers == []
 
 
-@pytest.mark.parametrize("url", ["shop.example.com", "ftp://shop.example.com", "http://"])
+@pytest.mark.parametrize("url", ["shop.example.com", "ftp://shop.example.com", "http://", "http://[shop"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="write its URL, such as"):
         model(f"a2a:{url}")

@@ -341,6 +341,7 @@ async def test_a_reply_that_is_too_large_is_an_error_that_says_so() -> None:
         ({"command": "uvx x"}, "needs a command"),
         ({"command": ["x"], "url": "http://x/mcp"}, "not both"),
         ({"url": "ftp://x/mcp"}, "begins with http"),
+        ({"url": "http://[x/mcp"}, "begins with http"),
         ({"url": "http://x/mcp", "env": {"A": "b"}}, "leave out the other one"),
         ({"command": ["x"], "headers": {"A": "b"}}, "headers to a url"),
         ({"command": ["x"], "only": []}, "write one, or leave it out"),

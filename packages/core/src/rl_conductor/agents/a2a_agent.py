@@ -21,7 +21,7 @@ from rl_conductor._internal.streams import within
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, StreamingModel, require
-from rl_conductor.models.endpoints import redact_url, usable_key
+from rl_conductor.models.endpoints import is_http_url, redact_url, usable_key
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_checks import checked
 from rl_conductor.text.truncation import truncate_middle
@@ -67,14 +67,14 @@ class A2AAgent(StreamingModel):
         Raises:
             ConfigError: an argument is invalid, or the A2A SDK is not installed.
         """
-        parts = urlsplit(url.strip())
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_http_url(url.strip()):
             raise ConfigError(
                 f"a2a:{redact_url(url)} is no agent: write its URL, such as 'a2a:https://agent.example.com'"
             )
         if not is_importable("a2a"):
             raise ConfigError("agents that speak A2A need the A2A SDK: pip install 'rl-conductor[a2a]'")
         self.url = url.strip().rstrip("/")
+        parts = urlsplit(self.url)
         self.name = f"a2a:{redact_url(self.url)}"
         self.is_encrypted = parts.scheme == "https"
         self.hosts = frozenset({parts.netloc.rpartition("@")[2], *hosts})

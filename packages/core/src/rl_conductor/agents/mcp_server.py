@@ -28,6 +28,7 @@ from rl_conductor.agents.tool import (
     vendor_safe_name,
 )
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.endpoints import is_http_url, redact_url
 from rl_conductor.models.redaction import redact_secrets
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Tool
@@ -81,9 +82,9 @@ class MCPServer:
         """
         if isinstance(command, str) or bool(command) == bool(url):
             raise ConfigError("MCPServer needs a command, such as ['uvx', 'mcp-server-time'], or url=..., and not both")
-        if url and not is_url(url):
+        if url and not is_http_url(url):
             raise ConfigError(
-                f"MCPServer: url={_public_url(url)!r} is not an address that begins with http:// or https://"
+                f"MCPServer: url={redact_url(url)!r} is not an address that begins with http:// or https://"
             )
         if (env and url) or (headers and command):
             raise ConfigError("MCPServer: env belongs to a command, and headers to a url; leave out the other one")
@@ -186,11 +187,6 @@ class MCPTool:
         if is_error:
             raise ToolError(text)
         return text
-
-
-def is_url(text: str) -> bool:
-    """Returns whether `text` is an address of a server, and not the name of a function."""
-    return text.startswith(("http://", "https://")) and bool(urlsplit(text).hostname)
 
 
 def _public_url(url: str) -> str:

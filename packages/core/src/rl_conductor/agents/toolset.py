@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_conductor._internal.imports import import_object
 from rl_conductor.agents.function_tool import FunctionTool
-from rl_conductor.agents.mcp_server import MCPServer, is_url
+from rl_conductor.agents.mcp_server import MCPServer
 from rl_conductor.agents.tool import ToolSource, ToolSourceError, WorkerTool
 from rl_conductor.errors import ConfigError
 
@@ -75,7 +75,7 @@ class Toolset:
 
 def _resolve(item: AnyTool) -> WorkerTool | ToolSource:
     if isinstance(item, str):
-        if is_url(item):
+        if item.startswith(("http://", "https://")):
             return MCPServer(url=item)
         item = import_object(item)
     if isinstance(item, WorkerTool | ToolSource):

@@ -146,14 +146,18 @@ def redact_url(url: str) -> str:
     return re.split("[?#]", _USER_INFO.sub(r"\1", url))[0]
 
 
+def is_http_url(text: str) -> bool:
+    """Returns whether `text` is an address that begins with `http://` or `https://`."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an incomplete IPv6 address, or a port that is not a number
+        return False
+
+
 def _address(url: str) -> str:
     address = url.strip()
-    try:
-        parts = urlsplit(address)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # an incomplete IPv6 address, or a port that is not a number
-        is_valid = False
-    if not is_valid:
+    if not is_http_url(address):
         redacted = redact_url(address)
         raise ConfigError(f"base_url {redacted!r} is not a valid URL: write one such as 'http://localhost:8000/v1'")
     return address

@@ -61,4 +61,11 @@ def _is_cross_site(headers: Headers) -> bool:
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
         return site not in ("same-origin", "none")
-    return origin is not None and urlsplit(origin).hostname not in ("127.0.0.1", "localhost", "::1")
+    return origin is not None and not _is_local(origin)
+
+
+def _is_local(origin: str) -> bool:
+    try:
+        return urlsplit(origin).hostname in ("127.0.0.1", "localhost", "::1")
+    except ValueError:  # brackets without a partner, or characters that no host has
+        return False
