@@ -226,6 +226,11 @@ def test_openais_key_is_for_the_server_that_is_named_beside_it() -> None:
     assert list(found.pool) == ["x"]
 
 
+def test_names_of_models_that_no_worker_can_have_are_left_out() -> None:
+    with listing("x", "\x1b]0;title\x07", "two\nlines", " ", "y") as address:
+        assert list(discover({"OPENAI_BASE_URL": address}).pool) == ["x", "y"]
+
+
 def test_a_named_server_may_cost_something_on_this_machine_too() -> None:
     with listing("x") as address:
         found = discover({"OPENAI_BASE_URL": address})

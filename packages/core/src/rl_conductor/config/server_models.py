@@ -70,9 +70,10 @@ def _read(response: HTTPResponse, timeout: float) -> bytes:
 
 
 def _names(body: bytes) -> list[str]:
-    """Reads the names from a reply; empty if it is something else."""
+    """Reads the names from a reply, without those that no worker can have; empty if it is something else."""
     try:
-        return list(dict.fromkeys(str(entry["id"]) for entry in json.loads(body)["data"]))
+        names = dict.fromkeys(entry["id"] for entry in json.loads(body)["data"])
+        return [name for name in names if isinstance(name, str) and name.strip() and name.isprintable()]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []
 
