@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, get_args
 
-import pytest
 from sqlalchemy import delete, select
 
 from core.runs import SOON, pool_of
@@ -50,7 +49,7 @@ async def write_days(store: Store) -> None:
     await store.write_queue.flush()
 
 
-async def all_spending(store: Store, *, since: float, before: float, width: int = DAY) -> list[Sequence[Spending]]:
+async def all_spending(store: Store, since: float, before: float, width: int = DAY) -> list[Sequence[Spending]]:
     times: dict[str, Any] = {"since": since, "before": before, "width": width}
     return [await store.spending.list_usage(group, **times) for group in get_args(SpendingGroup)]
 
@@ -61,27 +60,28 @@ async def summed(store: Store) -> list[int]:
     return list((await store.spending._reader.execute(query)).scalars())
 
 
-@pytest.mark.parametrize(
-    ("since", "before", "width"),
-    [
-        (0, NOW, DAY),
-        (0, NOW, 7 * DAY),
-        (3.5 * DAY, 9.2 * DAY, DAY),
-        (4 * DAY, 5 * DAY, DAY),
-        (4.1 * DAY, 4.2 * DAY, DAY),
-        (0, NOW, 3_600),
-        (NOW, NOW + DAY, DAY),
-    ],
-)
-async def test_spending_is_the_same_before_and_after_days_are_added_up(
-    store: Store, since: float, before: float, width: int
-) -> None:
+WINDOWS: list[tuple[float, float, int]] = [
+    (0, NOW, DAY),
+    (0, NOW, 7 * DAY),
+    (3.5 * DAY, 9.2 * DAY, DAY),
+    (4 * DAY, 5 * DAY, DAY),
+    (4.1 * DAY, 4.2 * DAY, DAY),
+    (0, NOW, 3_600),
+    (NOW, NOW + DAY, DAY),
+]
+"""Start, end and width of what is asked for."""
+
+
+async def test_spending_is_the_same_before_and_after_days_are_added_up(store: Store) -> None:
+    async def spending() -> dict[tuple[float, float, int], list[Sequence[Spending]]]:
+        return {window: await all_spending(store, *window) for window in WINDOWS}
+
     await write_days(store)
-    expected = await all_spending(store, since=since, before=before, width=width)
+    expected = await spending()
     assert await store.spending.sum_days(now=NOW) == TODAY - 1
     assert await store.spending.sum_days(now=NOW) == 0
     assert await summed(store) == list(range(TODAY - 1))
-    assert await all_spending(store, since=since, before=before, width=width) == expected
+    assert await spending() == expected
 
 
 async def test_spending_reads_no_run_of_a_day_that_is_added_up(store: Store) -> None:
