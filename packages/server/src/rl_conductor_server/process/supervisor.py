@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
@@ -68,7 +69,9 @@ class Supervisor:
 
     def _start(self, *, show_banner: bool = False) -> SpawnProcess:
         process = self._context.Process(
-            target=self._run_worker, args=(self._settings, self._listener, show_banner), name="rl-conductor-worker"
+            target=_run_in_child,
+            args=(self._run_worker, self._settings, self._listener, show_banner),
+            name="rl-conductor-worker",
         )
         process.start()
         return process
@@ -93,3 +96,21 @@ class Supervisor:
             if process.exitcode is None:
                 process.kill()
                 process.join()
+
+
+def _run_in_child(
+    run_worker: RunWorker,
+    settings: Settings,
+    listener: socket.socket,
+    show_banner: bool,
+) -> None:
+    """Runs a worker, which is stopped as by SIGTERM if its parent is killed."""
+    threading.Thread(target=_stop_after_parent, daemon=True).start()
+    run_worker(settings, listener, show_banner)
+
+
+def _stop_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
