@@ -94,7 +94,7 @@ WORKERS_WITH_A_CONDUCTOR: dict[str, Callable[[], Any]] = {
     "agent": lambda: weigher(llm=PRICED),
     "team": lambda: AgentWorkflow(agents=[weigher(llm=PRICED)]),
     "query engine": lambda: SummaryIndex.from_documents([Document(text="Hi.")]).as_query_engine(llm=PRICED),
-    "chat engine": lambda: SimpleChatEngine.from_defaults(llm=PRICED),
+    "chat engine": lambda: SimpleChatEngine.from_defaults(llm=PRICED, memory=ChatMemoryBuffer.from_defaults()),
     "workflow": lambda: WorkflowModel(Greeting(), input_field="text"),
 }
 

@@ -280,7 +280,7 @@ async def test_without_keys_a_website_can_not_upload_files(serve: Serve) -> None
 
 async def test_with_keys_a_web_application_may_send_requests(serve: Serve) -> None:
     at = await serve(keys=KEYS)
-    assert [(await upload(at, headers | RED)).status_code for headers in EVIL] == [200] * 3
+    assert {(await upload(at, headers | RED)).status_code for headers in EVIL} == {200}
 
 
 # ------------------------------------------------------------------------------------------------ logs

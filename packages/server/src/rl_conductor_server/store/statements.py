@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Self
 
 from sqlalchemy import (
@@ -73,7 +73,6 @@ class Statements:
     """The database's current time in seconds since 1970."""
 
     @classmethod
-    @cache
     def for_dialect(cls, dialect: str, *, search_index: bool = True) -> Self:
         """Builds them for `sqlite` or `postgresql`."""
         insert = partial(insert_into, dialect=dialect)
