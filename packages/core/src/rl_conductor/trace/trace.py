@@ -243,10 +243,7 @@ class Round(Value):
 
     @property
     def workflow(self) -> Workflow | None:
-        """The workflow as run, with the workers that ran the steps.
-
-        `None` if results are missing, as in a run that was interrupted twice, so that the others form no workflow.
-        """
+        """The workflow as run, with the workers that ran the steps; `None` if an interruption left no whole one."""
         try:
             return Workflow(steps=tuple(result.step for result in self.results))
         except ValidationError:

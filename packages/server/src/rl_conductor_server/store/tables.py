@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    column,
-    literal_column,
-    table,
-)
-from sqlalchemy import Text as SqlText
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, MetaData, Table, column, table
 from sqlalchemy import text as sql
 from sqlalchemy.types import TypeEngine
 
@@ -107,16 +92,13 @@ runs = Table(
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
 
 run_trigrams = table("run_trigrams", column("rowid"), column("run_trigrams"))
-"""In SQLite, FTS5's index of the trigrams in questions and answers of runs that have ended, see migration 0001."""
+"""In SQLite, FTS5's index of the trigrams in texts of runs that have ended, see `migrations.text_index`."""
 
 indexed_runs = table("indexed_runs", column("number"), column("run"))
 """The runs that it has, by their row ids there; a trigger keeps both equal."""
 
 unindexed_runs = table("unindexed_runs", column("run"))
 """The runs that are to be added to it, see `Statements.index_runs`."""
-
-SEARCHED_TEXT: ColumnElement[str] = literal_column("(question || chr(10) || coalesce(answer, ''))", SqlText)
-"""What Postgres' index `runs_by_text` of trigrams has of each run that has ended, see migration 0001."""
 
 pairs = Table(
     "pairs",

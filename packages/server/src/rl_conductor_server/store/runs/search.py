@@ -21,6 +21,7 @@ from sqlalchemy import (
     select,
     union_all,
 )
+from sqlalchemy import Text as SqlText
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -31,13 +32,14 @@ from rl_conductor_server.store.runs.queries import select_runs, select_runs_amon
 from rl_conductor_server.store.tables import (
     HAS_ENDED,
     IS_RUNNING,
-    SEARCHED_TEXT,
     indexed_runs,
     run_trigrams,
     runs,
     unindexed_runs,
 )
 
+SEARCHED_TEXT: ColumnElement[str] = literal_column("(question || chr(10) || coalesce(answer, ''))", SqlText)
+"""The expression that the index of Postgres has, see `migrations.text_index`."""
 MAX_CANDIDATES = 4_000
 """Maximum number of runs that are read because the index has them. A text of more runs is found as fast without it:
 among a million, 50 of them are in the newest 12,500 on average."""
