@@ -84,7 +84,7 @@ def test_limits_and_prices_apply_to_each_call_of_a_nested_conductor() -> None:
     used = llm.trace.usage_by_worker["inner"]
     assert (used.calls, used.cost, used.unpriced_calls) == (2, Decimal("0.5"), 0)
     assert echo.requests[0].sampling == Sampling(temperature=0.3, max_tokens=50)
-    llm = Conductor(inner, planner=planner(alone), limits=Limits(calls=2))
+    llm = Conductor(inner, planner=planner(alone), limits=Limits(calls=1))
     with pytest.raises(RunError, match=r"limits\.calls"):
         llm.complete("Why?")
 

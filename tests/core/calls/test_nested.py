@@ -215,7 +215,7 @@ async def test_a_model_of_the_users_own_is_charged_for_its_own_tokens_besides_th
 
 
 @pytest.mark.parametrize("kind", ["function", "model"])
-@pytest.mark.parametrize("allowed", [4, 5])
+@pytest.mark.parametrize("allowed", [3, 4, 5])
 async def test_calls_of_a_conductor_count_instead_of_the_one_to_the_function_or_model_that_runs_it(
     kind: str, allowed: int
 ) -> None:
@@ -227,8 +227,8 @@ async def test_calls_of_a_conductor_count_instead_of_the_one_to_the_function_or_
     asking = Worker.of("asking", ask if kind == "function" else Team(inner, FREE))
     planner = ScriptedModel(plan((0, "x", []), (0, "y", ["all"])))
     trace = await Conductor(planner, pool_of(asking=asking), limits=Limits(calls=allowed)).run("q")
-    assert [result.status for result in trace.rounds[0].results] == ["ok", "ok" if allowed == 5 else "failed"]
-    assert trace.usage.calls == allowed
+    assert [result.status for result in trace.rounds[0].results] == ["ok", "failed" if allowed == 3 else "ok"]
+    assert trace.usage.calls == allowed  # with 4, the conductor in the last step answers without a plan
 
 
 @pytest.mark.parametrize("ends", ["deadline", "cancellation"])

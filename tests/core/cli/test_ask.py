@@ -238,7 +238,8 @@ def test_a_budget_that_is_too_small_refuses_before_any_call(cli: Cli, pool: Pool
 
     assert (result.exit_code, result.stdout, service.requests) == (1, "", [])
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("error: refused before anything was spent: a call to openai:plan-three may cost up to $0.0")
+    both = "a call to openai:plan-three and then one to openai:solver may cost up to $0.0"
+    assert last.startswith(f"error: refused before anything was spent: {both}")
     told = re.search(r", but --usd 0.000001 leaves \$0.000001; write (--usd) ([\d.]+) or more$", last)
     assert told is not None
     assert cli("ask", "--pool", pool(), *told.groups(), "Hello?").stderr.count("before anything was spent") == 0

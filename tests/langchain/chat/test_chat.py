@@ -245,8 +245,8 @@ def test_a_profile_can_be_chosen_once_or_for_a_call() -> None:
 def test_policy_and_limits_can_be_given_for_a_call() -> None:
     chat = conducting()
     assert chat.invoke("Write.", policy=Policy(single="drafter")).text == "A draft."
-    with pytest.raises(RunError, match=r"limits\.calls"):
-        chat.invoke("Write.", limits=Limits(calls=1))
+    with pytest.raises(RunError, match=r"limits\.tokens"):
+        chat.invoke("Write.", limits=Limits(tokens=1))
     assert conducting(rounds=2).conductor.limits.rounds == 2
 
 

@@ -100,7 +100,8 @@ class Attempt:
         """Returns the reservation to enter for the call; nothing is reserved where no limit depends on it."""
         if not self._run.budget.counts_calls:
             return nullcontext()
-        return self._run.budget.reserve(self._model.name, upper_bound(self._request, self._model.price))
+        bound = upper_bound(self._request, self._model.price)
+        return self._run.budget.reserve(self._model.name, bound, self._call.follow_up)
 
     async def _send(self, timer: CallTimer, reservation: Reservation | None) -> Completion:
         """Calls the model within the request's own timeout, and commits the usage."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import ClassVar, Literal, NamedTuple, Self
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits, UpperBound
@@ -47,6 +48,15 @@ NOTHING = Amount()
 """The zero of amounts."""
 
 
+@dataclass(frozen=True)
+class FollowUp:
+    """The smallest call that has to follow another one for that to be of use, as an answer follows a plan."""
+
+    model: str
+    amount: Amount
+    """Its upper bound."""
+
+
 class Deadline(NamedTuple):
     """When the time of a run is over."""
 
@@ -68,6 +78,8 @@ class Reservation:
     budget: Budget
     model: str
     bound: UpperBound
+    follow_up: FollowUp | None = None
+    """The call is refused if the limits don't leave enough for this one."""
     amount: Amount = field(init=False)
     """The amount that is reserved: the upper bound of the call."""
     used: Amount = field(default=NOTHING, init=False)
@@ -210,16 +222,18 @@ class Budget:
         with self.lock:
             self.spent += amount
 
-    def reserve(self, model: str, bound: UpperBound) -> Reservation:
+    def reserve(self, model: str, bound: UpperBound, follow_up: FollowUp | None = None) -> Reservation:
         """Returns a reservation for one call to `model`, to be entered by `async with`.
 
         Entering waits until the call fits, and raises `LimitError` if it would not fit with no other call in flight.
         """
-        return Reservation(self, model, bound)
+        return Reservation(self, model, bound, follow_up)
 
     async def acquire(self, reservation: Reservation) -> None:
         """Waits until `reservation` fits into this budget and those around it, and reserves its amount there."""
         self._refuse_unpriced(reservation.model, reservation.bound)
+        if reservation.follow_up is not None:
+            self._refuse_useless(reservation, reservation.follow_up)
         while not self._try_reserve(reservation):
             await self.make_room(reservation)
         if self._outer_reservation is not None:
@@ -291,7 +305,8 @@ class Budget:
         allowed = getattr(self.limits, limit)
         required = allowed - remaining + needed
         if limit == "calls":
-            return f"limits.calls={allowed} is used up; raise it to {required} or more to allow a call to {model}"
+            state = f"leaves {counted(int(remaining), 'call')}" if remaining > 0 else "is used up"
+            return f"limits.calls={allowed} {state}; raise it to {required} or more to allow a call to {model}"
         dollars = limit == "usd"
         need = f"cost up to ${_format(needed, _UP)}" if dollars else f"use up to {needed} tokens"
         rest = ("$" if dollars else "") + _format(max(remaining, 0), _DOWN)
@@ -335,6 +350,12 @@ class Budget:
         if limits.calls is not None and total.calls > limits.calls:
             return "calls"
         return None
+
+    def _refuse_useless(self, reservation: Reservation, follow_up: FollowUp) -> None:
+        """Raises `LimitError` if the limits leave too little for `follow_up`, even if `reservation` cost nothing."""
+        if self._exceeded_limit(self.spent_in_total + follow_up.amount + Amount(calls=1)) is not None:
+            both = reservation.amount + follow_up.amount
+            self.refuse_excess(f"{reservation.model} and then one to {follow_up.model}", both)
 
     def _refuse_unpriced(self, model: str, bound: UpperBound) -> None:
         if self.limits.usd is not None and bound.cost is None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_conductor.calls.attempt import Attempt
+from rl_conductor.calls.budget import FollowUp
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.failures import format_for_log, log, needs_warning, outcome_of
 from rl_conductor.calls.pause import PauseSignal
@@ -61,6 +62,8 @@ class ModelCall:
     """Seconds since the run began after which the call is given up; the run's own deadline holds as well."""
     checks_format: bool = False
     """Whether a reply without the format or the tool call that the request requires is a failure."""
+    follow_up: FollowUp | None = None
+    """The call is refused if the limits don't leave enough for this one."""
     attempts: int = field(default=0, init=False)
     has_streamed: bool = field(default=False, init=False)
     """Whether a piece of the answer was passed on to `on_text`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from rl_conductor.calls.budget import Amount, FollowUp
 from rl_conductor.calls.failures import format_for_log, log
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import checks_replies
@@ -16,6 +17,8 @@ from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import PlanRecord
+from rl_conductor.types import FREE
+from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, upper_bound
 
 if TYPE_CHECKING:
     from rl_conductor.execution.run import Run
@@ -67,7 +70,27 @@ def _plan_request(run: Run, start: RoundStart) -> PlanRequest:
         cards=run.pool.cards,
         round_index=run.number,
         previous_rounds=collect_previous_rounds(run.rounds, run.allowed.first_space, run.planner.plan_form),
+        follow_up=_smallest_answer(run, start) if run.context.budget.counts_calls else None,
     )
+
+
+def _smallest_answer(run: Run, start: RoundStart) -> FollowUp | None:
+    """Returns the smallest call that may answer the request after a plan; `None` if that depends on the plan.
+
+    It does where steps may see only parts of the request, and where agents answer, whose own calls are reserved.
+    """
+    space, request = start.space, start.request
+    workers = [run.pool[name] for name in space.final_workers]
+    if space.inputs or space.attachments or any(worker.model.capabilities.delegates for worker in workers):
+        return None
+    answers: list[FollowUp] = []
+    input_tokens = upper_bound(request, None).input_tokens
+    for worker in workers:
+        output_tokens = request.sampling.max_tokens or worker.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
+        price = worker.model.price or FREE
+        cost = price.max_cost(input_tokens=input_tokens, output_tokens=output_tokens)
+        answers.append(FollowUp(worker.model.name, Amount(cost, input_tokens + output_tokens, 1)))
+    return min(answers, key=lambda answer: (answer.amount.usd, answer.amount.tokens), default=None)
 
 
 def _with_fallback(run: Run, start: RoundStart, plan: PlanRecord) -> PlanRecord:

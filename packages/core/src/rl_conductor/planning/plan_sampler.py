@@ -88,6 +88,7 @@ class PlanSampler:
             on_text=watcher.feed,
             reasoning=None,
             deadline=self.deadline,
+            follow_up=self.plan_request.follow_up,
         )
         completion = await call.complete()
         try:

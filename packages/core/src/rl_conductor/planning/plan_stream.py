@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from rl_conductor.calls.budget import FollowUp
 from rl_conductor.calls.context import RunContext
 from rl_conductor.prompting.planner_prompt import PreviousRound
 from rl_conductor.trace.events import PlanRejected
@@ -55,6 +56,8 @@ class PlanRequest:
     """Index of the round, from 0."""
     previous_rounds: Sequence[PreviousRound] = ()
     """Plans and answers of the previous rounds, oldest first."""
+    follow_up: FollowUp | None = None
+    """The smallest call of a worker that may answer after the plan; nothing is planned if the limits don't leave it."""
     calls: list[Call] = field(default_factory=list)
     """Output: every model call, appended as it is made, so that none is lost when planning is cancelled."""
     errors: list[str] = field(default_factory=list)
