@@ -152,6 +152,14 @@ async def test_rejected_plans_are_shown_with_the_reason(serve: Serve) -> None:
     assert "Rejected plan: the plan may not run: step 1: there is no worker 9; there are 0 to 1" in text
 
 
+async def test_without_a_plan_the_page_says_who_answers_and_why(serve: Serve) -> None:
+    at = await serve(planner=ScriptedModel(["no plan at all"] * 9))
+    assert "No valid plan, so the best worker answers alone; " in await page(at, f"/runs/{await ask(at)}")
+    text = await page(at, f"/runs/{await ask(at, conductor={'limits': {'calls': 1}})}")
+    assert "Nothing was planned, so the best worker answers alone." in text
+    assert "Reason: limits.calls=1 leaves 1 call" in text
+
+
 async def test_an_interrupted_planning_is_shown_as_such(serve: Serve) -> None:
     planner = Gated(ONE_STEP, forever)
     at = await serve(planner=planner)

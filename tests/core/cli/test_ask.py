@@ -238,6 +238,7 @@ def test_a_budget_that_is_too_small_refuses_before_any_call(cli: Cli, pool: Pool
 
     assert (result.exit_code, result.stdout, service.requests) == (1, "", [])
     last = result.stderr.splitlines()[-1]
+    assert "nothing was planned, so the best worker answers alone: 1 step" in result.stderr
     both = "a call to openai:plan-three and then one to openai:solver may cost up to $0.0"
     assert last.startswith(f"error: refused before anything was spent: {both}")
     told = re.search(r", but --usd 0.000001 leaves \$0.000001; write (--usd) ([\d.]+) or more$", last)
@@ -303,7 +304,7 @@ def test_a_planner_that_writes_no_plan_is_reported_once_however_often_it_was_ask
     assert result.exit_code == 0
     assert result.stderr.count("no plan: neither the lists") == 1
     assert "(5 times)" in " ".join(result.stderr.split())
-    assert "no valid plan: the best worker answers alone" in result.stderr
+    assert "no valid plan, so the best worker answers alone" in result.stderr
 
 
 def test_show_trace_tells_the_whole_run_on_stderr(cli: Cli, pool: Pool) -> None:

@@ -134,10 +134,9 @@ def warn_of_lookalikes(pool: WorkerPool) -> None:
 @lru_cache(maxsize=256)
 def _log_lookalikes(names: tuple[str, ...]) -> None:
     log.warning(
-        "workers %s have equal descriptions, so the planner can't choose between them; describe what each is for, "
-        "as in {%r: {'model': ..., 'description': 'checks numbers'}}",
+        "workers %s have equal descriptions, so the planner can't choose between them; write for each a description "
+        "of what it is for, such as 'checks numbers'",
         ", ".join(map(repr, names)),
-        names[0],
     )
 
 

@@ -18,7 +18,7 @@ from rl_conductor._internal.formatting import cost, counted, seconds, tokens
 from rl_conductor.cli.output import console
 from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
-from rl_conductor.cli.output.report import SOURCES, UNREACHABLE, plan_heading, step_row, waiting_row
+from rl_conductor.cli.output.report import UNREACHABLE, plan_heading, plan_origin, step_row, waiting_row
 from rl_conductor.trace.events import (
     AnswerDelta,
     Event,
@@ -245,14 +245,14 @@ class Lines:
 
 def _plan_lines(plan: PlanRecord) -> Iterator[str]:
     if plan.workflow is None:
-        yield "the answer is accepted"
+        yield plan_origin(plan)
         return
     failures = (
         f", after {counted(len(plan.errors), 'failed attempt')}" if plan.source == "planner" and plan.errors else ""
     )
     if plan.planning_reason:
         yield f"reason: {plan.planning_reason}"
-    yield f"{SOURCES[plan.source]}: {counted(len(plan.workflow.steps), 'step')}{failures}"
+    yield f"{plan_origin(plan)}: {counted(len(plan.workflow.steps), 'step')}{failures}"
     for number, step in enumerate(plan.workflow.steps, 1):
         reads = ", ".join(str(source + 1) for source in sorted(step.access))
         notes = [f"reads {reads}"] if reads else []

@@ -28,7 +28,7 @@ SOURCES = {
     "single": "single worker, no planning",
     "router": "simple request, no planning",
     "learned": "learned workflow, no planning",
-    "fallback": "no valid plan: the best worker answers alone",
+    "fallback": "the best worker answers alone",
     "continuation": "continued with the worker that called the tools",
 }
 """Descriptions of the origin of a workflow."""
@@ -85,22 +85,28 @@ def _nested(where: str, nested: Nested) -> Iterator[RenderableType]:
 def plan_heading(number: int | None, planner: str, plan: PlanRecord) -> Text:
     """Renders the heading of a round: the planner, and the time, tokens and cost of planning."""
     parts = [seconds(sum(call.seconds for call in plan.calls)), tokens(plan.usage), cost(plan.usage)]
-    origin = _origin(planner, plan)
+    origin = _round_origin(planner, plan)
     line = Text(f"round {number}: " if number else "", style="dim").append(one_line(origin))
     line.append(f" · {' · '.join(parts)}" if plan.calls else "")
     line.append(f"\nreason: {one_line(plan.planning_reason)}" if plan.planning_reason else "", style="dim")
     return line.append(f"\nrouter: {one_line(plan.routing.in_words)}" if plan.routing else "", style="dim")
 
 
-def _origin(planner: str, plan: PlanRecord) -> str:
-    """Describes the origin of a plan, or why there is none."""
+def _round_origin(planner: str, plan: PlanRecord) -> str:
+    """Describes the origin of a round, with the planner's name."""
     if plan.source == "planner" and plan.workflow is not None:
         return f"{SOURCES[plan.source]} by {planner}"
     if plan.workflow is None and CANCELLED in plan.errors:
         return f"planning by {planner} was interrupted"
-    if plan.workflow is None:
-        return "the answer is accepted" if plan.source == "planner" else "no valid plan: the previous answer is kept"
-    return SOURCES[plan.source]
+    return plan_origin(plan)
+
+
+def plan_origin(plan: PlanRecord) -> str:
+    """Describes the origin of a plan, or what happens without one."""
+    if plan.source == "fallback":
+        reason = "no valid plan" if plan.usage.calls else "nothing was planned"  # a limit did not allow it
+        return f"{reason}, so {SOURCES['fallback'] if plan.workflow else 'the previous answer is kept'}"
+    return "the answer is accepted" if plan.workflow is None else SOURCES[plan.source]
 
 
 def step_row(result: StepResult) -> StepRow:
