@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import unquote_plus, urlencode
 
 from joserfc import jwt
 from joserfc.jwk import RSAKey
@@ -43,6 +43,9 @@ class Provider:
     algorithm: str = "RS256"
     error: str | None = None
     """Refuses to sign the user in."""
+    secret: str = CLIENT_SECRET
+    auth_method: str | None = None
+    """How the client has to send its secret; `None` is the standard's default, which the metadata does not name."""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def app(self) -> Starlette:
@@ -59,7 +62,9 @@ class Provider:
         addresses = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
         if self.info is not None:
             addresses["userinfo_endpoint"] = "userinfo"
-        found = {name: f"{self.issuer}/{path}" for name, path in addresses.items()}
+        found: dict[str, Any] = {name: f"{self.issuer}/{path}" for name, path in addresses.items()}
+        if self.auth_method is not None:
+            found["token_endpoint_auth_methods_supported"] = [self.auth_method]
         return JSONResponse({"issuer": self.issuer, **found})
 
     async def authorize(self, http: Request) -> Response:
@@ -69,24 +74,30 @@ class Provider:
         assert "openid" in sent["scope"].split()
         answer = {"state": sent["state"]}
         if self.error is not None:
-            answer["error"] = self.error
+            answer |= {"error": self.error, "error_description": "Ann is not assigned to this application"}
         else:
             answer["code"] = secrets.token_urlsafe()
             self.codes[answer["code"]] = sent
         return RedirectResponse(f"{sent['redirect_uri']}?{urlencode(answer)}", status_code=302)
 
     async def token(self, http: Request) -> Response:
-        expected = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
-        if http.headers.get("authorization") != f"Basic {expected}":
-            return JSONResponse({"error": "invalid_client"}, status_code=401)
         async with http.form() as form:
             fields = {name: str(value) for name, value in form.items()}
+        if self._client_of(http, fields) != [CLIENT_ID, self.secret]:
+            refusal = {"error": "invalid_client", "error_description": "wrong client secret"}
+            return JSONResponse(refusal, status_code=401)
         sent = self.codes.pop(fields["code"], None)  # a code is used once
         digest = hashlib.sha256(fields.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         if sent is None or sent["code_challenge"] != challenge or sent["redirect_uri"] != fields["redirect_uri"]:
             return JSONResponse({"error": "invalid_grant"}, status_code=400)
         return JSONResponse({"access_token": "at", "token_type": "Bearer", "id_token": self._id_token(sent["nonce"])})
+
+    def _client_of(self, http: Request, fields: dict[str, str]) -> list[str]:
+        if self.auth_method == "client_secret_post":
+            return [fields.get("client_id", ""), fields.get("client_secret", "")]
+        encoded = http.headers.get("authorization", "").removeprefix("Basic ")
+        return [unquote_plus(part) for part in base64.b64decode(encoded).decode().split(":")]
 
     def _id_token(self, nonce: str) -> str:
         now = int(time.time())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import time
@@ -218,7 +219,48 @@ async def test_a_refusal_of_the_provider_is_shown(serve: Serve, provider: Provid
     at = await serve(keys=KEYS, oidc=oidc(provider))
     refused = await sign_in(at)
     assert refused.status_code == 401
-    assert "the provider refused it" in refused.text
+    assert "the provider refused it (access_denied: Ann is not assigned to this application)" in refused.text
+
+
+@pytest.mark.parametrize("method", [None, "client_secret_basic", "client_secret_post"])
+async def test_a_secret_with_reserved_characters_reaches_the_provider(
+    serve: Serve, provider: Provider, monkeypatch: pytest.MonkeyPatch, method: str | None
+) -> None:
+    provider.secret, provider.auth_method = "a+b%41/c=:d e", method
+    monkeypatch.setenv("OIDC_CLIENT_SECRET", provider.secret)
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    assert (await sign_in(at)).status_code == 200
+
+
+async def test_a_wrong_secret_is_named_on_the_page_and_in_the_log(
+    serve: Serve, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider.secret = "another"
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    assert "invalid_client: wrong client secret" in (await sign_in(at)).text
+    assert "invalid_client: wrong client secret" in caplog.text
+    assert CLIENT_SECRET not in caplog.text
+
+
+async def test_the_log_says_who_signed_in_and_who_was_refused(
+    serve: Serve, provider: Provider, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="rl_conductor_server")
+    at = await serve(**GUARDED, oidc=oidc(provider))
+    await sign_in(at)
+    provider.claims = {"email": "eve@example.com", "email_verified": True}
+    await sign_in(at)
+    await at.http.post("/sign-in", data={"key": ADMIN}, headers=OURS)
+    await at.http.post("/sign-in", data={"key": "wrong"}, headers=OURS)
+    assert "ann@example.com signed in" in caplog.messages
+    (refused,) = [message for message in caplog.messages if "refused" in message]
+    assert "eve@example.com may not open these pages" in refused
+    fields = [(vars(line).get("cause"), vars(line).get("administrator")) for line in caplog.records]
+    assert [each for each in fields if any(each)] == [
+        ("not_allowed", None),
+        (None, "admin"),
+        ("invalid_api_key", None),
+    ]
 
 
 @pytest.mark.parametrize("page", ["https://evil.example/", "//evil.example", "/\\evil.example", "/%2fevil.example"])
@@ -246,6 +288,13 @@ async def test_the_user_info_is_read_if_the_token_has_no_email(serve: Serve, pro
     assert (await sign_in(at)).status_code == 200
     provider.info = provider.info | {"sub": "user-2"}
     assert (await sign_in(at)).status_code == 401
+
+
+async def test_groups_that_only_the_user_info_has_count(serve: Serve, provider: Provider) -> None:
+    provider.info = {"sub": "user-1", "groups": ["platform"]}
+    at = await serve(keys=KEYS, oidc=oidc(provider, admins={"groups": ["platform"]}))
+    assert (await sign_in(at)).status_code == 200
+    assert (await at.http.get("/spending")).status_code == 200
 
 
 async def test_administrators_keys_work_beside_the_provider(serve: Serve, provider: Provider) -> None:

@@ -6,12 +6,14 @@ with a key that every replica derives from the client secret.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import os
 import secrets
 import time
 from typing import Any
+from urllib.parse import quote_plus
 
 from pydantic import ValidationError
 
@@ -32,10 +34,13 @@ except ImportError as missing:
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
 """Signatures by a key pair; with a shared secret, a client could forge a token."""
+BASIC = "client_secret_basic"
 METADATA_SECONDS = 3600
 TIMEOUT_SECONDS = 10.0
 LEEWAY_SECONDS = 60
 """Allowed difference between the provider's clock and this one."""
+REASON_CHARS = 300
+"""Maximum length of what the provider says about a refusal, as the sign-in page and the log show it."""
 
 
 class Identity(Value):
@@ -105,7 +110,8 @@ class OidcClient:
         if answer.get("iss", self._entry.issuer) != self._entry.issuer:
             raise _rejected("the answer is from another provider")
         if "error" in answer or "code" not in answer:
-            raise _rejected("the provider refused it")
+            reason = ": ".join(answer[name] for name in ("error", "error_description") if name in answer)
+            raise _rejected(f"the provider refused it ({reason[:REASON_CHARS] or 'without a reason'})")
         await self._load_metadata()
         try:
             async with self._client(login.redirect_uri) as client:
@@ -113,10 +119,12 @@ class OidcClient:
                     self._metadata["token_endpoint"], code=answer["code"], code_verifier=login.verifier
                 )
                 claims = await self._check_token(str(token["id_token"]), login.nonce)
-                if "email" not in claims and "userinfo_endpoint" in self._metadata:
+                needed = {"email", "email_verified", self._entry.groups_claim}
+                if not needed <= claims.keys() and "userinfo_endpoint" in self._metadata:
                     claims = await self._add_userinfo(client, claims)
         except (AuthlibBaseError, JoseError, httpx2.HTTPError, KeyError, ValueError) as error:
-            raise _rejected(f"the provider's answer is invalid ({type(error).__name__})") from error
+            reason = f"{type(error).__name__}: {error}"[:REASON_CHARS]
+            raise _rejected(f"the provider's answer is invalid ({reason})") from error
         return self._identity(claims), login.next
 
     def _read_cookie(self, cookie: str) -> Login:
@@ -166,9 +174,11 @@ class OidcClient:
     # --------------------------------------------------------------------------------------- provider
 
     def _client(self, redirect_uri: str) -> Any:
+        methods = self._metadata.get("token_endpoint_auth_methods_supported", [BASIC])
         return AsyncOAuth2Client(
             self._entry.client_id,
             self._secret,
+            token_endpoint_auth_method=_encode_basic if BASIC in methods else "client_secret_post",
             redirect_uri=redirect_uri,
             scope=" ".join(self._entry.scopes),
             code_challenge_method="S256",
@@ -200,6 +210,15 @@ class OidcClient:
         if not isinstance(body, dict):
             raise _unavailable("its metadata is no JSON object")
         return body
+
+
+def _encode_basic(
+    client: Any, _method: str, address: str, headers: dict[str, str], body: str
+) -> tuple[str, dict[str, str], str]:
+    """Adds the client's id and secret as a header, each encoded as RFC 6749, section 2.3.1 asks; Authlib does not."""
+    text = f"{quote_plus(client.client_id)}:{quote_plus(client.client_secret)}"
+    headers["Authorization"] = f"Basic {base64.b64encode(text.encode()).decode()}"
+    return address, headers, body
 
 
 def _rejected(reason: str) -> ApiError:

@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from rl_conductor.errors import ConductorError
 from rl_conductor_server.errors import STORE_ERRORS, invalid_request, to_api_error
+from rl_conductor_server.transport.access_log import add_log_fields
 from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page
 
 SIGNED_OUT = "signed_out"
@@ -46,6 +47,7 @@ def error_page(http: Request, error: Exception) -> Response:
     if translated.code == SIGNED_OUT and http.method == "GET" and wants_page(http):
         requested_page = http.url.path + (f"?{http.url.query}" if http.url.query else "")
         return see_other(f"/sign-in?{urlencode({'next': requested_page})}")
+    add_log_fields(http, cause=translated.code)
     return Page("error.html", status=translated.status, headers=translated.headers, error=translated)
 
 

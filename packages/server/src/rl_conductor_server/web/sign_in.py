@@ -21,6 +21,7 @@ from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.service import Service
 from rl_conductor_server.settings import SIGN_IN_SECONDS, OidcEntry
+from rl_conductor_server.transport.access_log import add_log_fields
 from rl_conductor_server.web.forms import Form
 from rl_conductor_server.web.rendering import Page, Visitor
 from rl_conductor_server.web.routing import SIGNED_OUT, page_router, see_other
@@ -60,7 +61,7 @@ async def signed_in_visitor(http: Request, service: ServiceDependency) -> Visito
         return Visitor(service, can_sign_out=True)
     visitor = await _provider_visitor(http, service)
     if visitor is None:
-        raise ApiError("Sign in with the administrator's key.", status=401, code=SIGNED_OUT)
+        raise ApiError("Sign in to open these pages.", status=401, code=SIGNED_OUT)
     return visitor
 
 
@@ -90,6 +91,11 @@ AdministratorPage = Annotated[Visitor, Depends(signed_in_administrator)]
 @router.get("/sign-in")
 async def show_sign_in(service: ServiceDependency, next: str = "/") -> Response:  # noqa: A002  the form field's name
     return _sign_in_page(service, same_site_page(next), None)
+
+
+def _refused(http: Request, service: Service, next_page: str, error: ApiError) -> Page:
+    add_log_fields(http, cause=error.code)
+    return _sign_in_page(service, next_page, error)
 
 
 def _sign_in_page(service: Service, next_page: str, error: ApiError | None) -> Page:
@@ -137,12 +143,17 @@ async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> 
         identity, next_page = await oidc.finish(dict(http.query_params), http.cookies.get(LOGIN_COOKIE, ""))
         _check_allowed(entry, identity)
     except ApiError as error:
-        reply: Response = _sign_in_page(service, "/", error)
+        log.warning("a sign-in at the provider was refused: %s", error)
+        reply: Response = _refused(http, service, "/", error)
     else:
         token = secrets.token_urlsafe(32)
         digest = _token_digest(token, PROVIDER)
         await service.store.sign_ins.add(digest, seconds=SESSION_SECONDS, identity=identity.model_dump_json())
-        log.info("signed in", extra={"email": identity.email, "subject": identity.subject})
+        log.info(
+            "%s signed in",
+            identity.email or identity.subject,
+            extra={"email": identity.email, "subject": identity.subject},
+        )
         # Not a redirect: after one that another site began, browsers would not send the strict cookie.
         reply = Page("signed_in.html", next=same_site_page(next_page))
         is_https = (entry.public_url or "").startswith("https:") or http.url.scheme == "https"
@@ -153,7 +164,7 @@ async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> 
 
 def _check_allowed(entry: OidcEntry, identity: Identity) -> None:
     if not entry.role_of(identity.email, identity.groups)[0]:
-        who = identity.email or "This account"
+        who = "This account" if identity.email is None else f"The account {identity.email}"
         raise ApiError(f"{who} may not open these pages. Ask an administrator.", status=403, code="not_allowed")
 
 
@@ -169,9 +180,9 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
     """Checks the administrator's key, sets the session cookie and redirects to the requested page."""
     next_page = same_site_page(form.get("next", "/"))
     try:
-        service.keys.check_admin(http, form.get("key", ""))
+        add_log_fields(http, administrator=service.keys.check_admin(http, form.get("key", "")))
     except ApiError as error:
-        return _sign_in_page(service, next_page, error)
+        return _refused(http, service, next_page, error)
     token = secrets.token_urlsafe(32)
     admin_hash = hash_key(form.get("key", ""))
     await service.store.sign_ins.add(_token_digest(token, admin_hash), seconds=SESSION_SECONDS)
