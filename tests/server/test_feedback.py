@@ -92,6 +92,8 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"score": -1}, "score must be greater than or equal to 0"),
     ({"score": "good"}, "score must be a"),
     ({"thumb": "sideways"}, "thumb must be 'up' or 'down'"),
+    ({"score": True}, "score must be a number"),
+    ({"score": "1"}, "score must be a number"),
     ({"score": 1, "key": "a b"}, "key"),
     ({"score": 1, "comment": "x" * 2_001}, "comment may have at most 2000 characters"),
     ({"score": 1, "author": "blue"}, "author is an unknown parameter"),

@@ -1,4 +1,4 @@
-"""`serve --new-key`: prints a key and its table for the settings."""
+"""`serve`: the starts that it refuses, and the table of a new key."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def test_no_key_is_created_for_an_invalid_name(cli: Cli, name: str) -> None:
     assert result.exit_code == 2
     assert "sha256" not in result.stdout
     assert "can't be the name of a key; use" in result.stderr
+
+
+def test_a_server_that_is_refused_for_want_of_a_key_creates_no_store(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "new.db"
+    result = cli("serve", "--host", "0.0.0.0", "--store", f"sqlite:///{file}")
+    assert result.exit_code == 2
+    assert "has no API key" in result.stderr
+    assert not file.exists()

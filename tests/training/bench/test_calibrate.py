@@ -82,6 +82,16 @@ def test_writing_to_another_file_leaves_the_first_unchanged(pool: Path) -> None:
     assert tomllib.loads((pool.parent / "measured.toml").read_text())["workers"]["adder"]["accuracy"] == {"add": 1.0}
 
 
+def test_a_linked_pool_file_stays_a_link_and_keeps_its_mode(pool: Path) -> None:
+    kept = pool.rename(pool.parent / "kept.toml")
+    kept.chmod(0o640)
+    pool.symlink_to("kept.toml")
+    assert calibrate(pool, "--limit", "4").exit_code == 0
+    assert pool.is_symlink()
+    assert tomllib.loads(kept.read_text())["workers"]["adder"]["accuracy"] == {"add": 1.0}
+    assert kept.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_second_calibration_makes_no_calls(pool: Path) -> None:
     calibrate(pool)
     calls_before = toys.calls()

@@ -215,10 +215,13 @@ def _create_oidc_client(settings: Settings) -> OidcClient | None:
     return OidcClient(settings.oidc)
 
 
-async def open_store(entry: StoreEntry, *, on_lost_write: Callable[[], None] = lambda: None) -> Store:
+async def open_store(
+    entry: StoreEntry, *, create: bool = True, on_lost_write: Callable[[], None] = lambda: None
+) -> Store:
     """Opens the store of the settings. Waits for a database that does not answer yet, such as one that starts, too.
 
     Raises:
+        StoreMissingError: there is no store, and `create` is false.
         ConfigError: it can't be opened, or does not answer in time.
     """
     deadline = time.monotonic() + entry.wait_seconds
@@ -226,7 +229,11 @@ async def open_store(entry: StoreEntry, *, on_lost_write: Callable[[], None] = l
     while True:
         try:
             return await Store.open(
-                entry.url, lease=entry.lease_seconds, search_index=entry.search_index, on_lost_write=on_lost_write
+                entry.url,
+                lease=entry.lease_seconds,
+                search_index=entry.search_index,
+                create=create,
+                on_lost_write=on_lost_write,
             )
         except StoreUnreachableError as error:
             if time.monotonic() + delay > deadline:

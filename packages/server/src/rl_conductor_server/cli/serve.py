@@ -84,8 +84,13 @@ def _serve(settings: Settings, workers: int) -> None:
 
 async def _has_stored_keys(settings: Settings) -> bool:
     from rl_conductor_server.service import open_store  # noqa: PLC0415
+    from rl_conductor_server.store.database import StoreMissingError  # noqa: PLC0415
 
-    async with aclosing(await open_store(settings.store)) as store:
+    try:
+        store = await open_store(settings.store, create=False)  # a server that is refused leaves no store behind
+    except StoreMissingError:
+        return False
+    async with aclosing(store):
         return any(not key.admin for key in await store.keys.list_all())
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
 from fastapi import APIRouter, Request
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rl_conductor.trace.feedback import DEFAULT_KEY, Comment, Feedback, FeedbackKey, UnitScore
 from rl_conductor_server.auth.keys import ADMINISTRATOR
@@ -26,7 +26,7 @@ class FeedbackBody(Body):
     """The body of a request that rates a run: by a score or a thumb."""
 
     key: FeedbackKey = DEFAULT_KEY
-    score: UnitScore | None = None
+    score: UnitScore | None = Field(default=None, strict=True)
     thumb: Literal["up", "down"] | None = None
     comment: Comment = ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -128,10 +129,13 @@ def _update_entry(worker: Any, measurement: WorkerMeasurement, comment: str) -> 
 
 
 def _write_validated(path: Path, text: str) -> None:
+    path = path.resolve()  # a link stays a link
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with writing_errors(path):
             temporary.write_text(text, encoding="utf-8")
+            if path.exists():
+                shutil.copymode(path, temporary)
             read_pool_file(temporary)
             temporary.replace(path)
     finally:
