@@ -540,9 +540,21 @@ async def test_a_planner_whose_calls_fail_is_reported_as_one(tmp_path: Path) -> 
     (failures,) = record.failures
     assert (failures.worker, failures.failed, failures.reason) == ("the planner", failures.calls, "no such model")
     assert record.proof is not None
-    share = f"{record.proof.questions} of {record.proof.questions} held-out questions"
-    note = f"prompted planner: the planner failed on {share}, so the fallback plan was run"
+    note = f"prompted planner: there was no valid plan for {_all_questions(record)}, so the fallback plan was run"
     assert f"{note}: no such model" in record.notes
+
+
+async def test_a_planner_that_writes_no_valid_plan_is_reported(tmp_path: Path) -> None:
+    planner = Planner(model=ScriptedModel("I would ask the atlas.", name="planner", price=FREE))
+    record = await learn(build_task(), build_pool(), planner=planner, out=tmp_path)
+    assert not record.failures
+    (note,) = (note for note in record.notes if note.startswith("prompted planner"))
+    assert note.startswith(f"prompted planner: there was no valid plan for {_all_questions(record)}, so the fallback")
+
+
+def _all_questions(record: LearnRecord) -> str:
+    assert record.proof is not None
+    return f"{record.proof.questions} of {record.proof.questions} held-out questions"
 
 
 async def test_a_worker_whose_replies_are_cut_off_is_reported_with_their_share(tmp_path: Path) -> None:

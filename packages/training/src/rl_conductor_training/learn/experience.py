@@ -43,6 +43,8 @@ class ExperienceRow(Row):
     """The answer that the scorer extracted."""
     replies: tuple[Text, ...] = Field(default=(), exclude_if=not_)
     """The reply of each step, shortened; only of systems with a planner."""
+    fallback_reason: Text = Field(default="", exclude_if=not_)
+    """Why the fallback plan ran: the error of the planner's last attempt; empty if the planner wrote a valid plan."""
     usd: Dollars = Decimal(0)
     """Cost of the system's own calls, as are `tokens` and `calls`: nobody pays a judge for an answer in use."""
     tokens: int = 0

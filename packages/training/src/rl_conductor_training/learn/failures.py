@@ -49,12 +49,3 @@ def find_failures(runs: Iterable[Mapping[str, Mapping[str, int]]]) -> tuple[Work
             failed, calls = sum(errors.values()), outcomes.total()
             failures.append(WorkerFailures(worker=worker, failed=failed, calls=calls, reason=reason))
     return tuple(sorted(failures, key=lambda worker: -worker.failed / worker.calls))
-
-
-def find_unplanned(runs: Iterable[Mapping[str, Mapping[str, int]]]) -> list[str]:
-    """Returns an error of the planner for each run that has no plan of it, because all of its calls failed.
-
-    Args:
-        runs: the counts of each run, as of `count_outcomes`.
-    """
-    return [next(iter(outcomes)) for run in runs if (outcomes := run.get(PLANNER)) and OK not in outcomes]

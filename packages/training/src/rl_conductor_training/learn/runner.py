@@ -326,6 +326,7 @@ def _build_row(
         answer=scored.score.answer,
         error=scored.failure,
         replies=() if system == "workflow" else _shortened_replies(trace),
+        fallback_reason=_find_fallback_reason(trace),
         usd=trace.usage.cost,
         tokens=trace.usage.total_tokens,
         calls=trace.usage.calls,
@@ -348,6 +349,11 @@ def _find_failure(trace: Trace, *, is_workflow: bool) -> str | None:
         if result.status == "failed" or result.step.worker != result.planned_worker:
             return f"step {result.index + 1}, {result.planned_worker}: {result.error}"
     return None if trace.text else trace.error or "there is no reply"
+
+
+def _find_fallback_reason(trace: Trace) -> str:
+    plan = trace.rounds[0].plan if trace.rounds else None
+    return plan.errors[-1] if plan is not None and plan.source == "fallback" and plan.errors else ""
 
 
 def _shortened_replies(trace: Trace) -> tuple[str, ...]:

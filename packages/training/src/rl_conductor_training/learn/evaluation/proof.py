@@ -18,7 +18,6 @@ from rl_conductor_training.learn.evaluation.comparison import (
     summarize_system,
 )
 from rl_conductor_training.learn.experience import ExperienceRow, ScoreTable
-from rl_conductor_training.learn.failures import find_unplanned
 from rl_conductor_training.learn.learn_run import LearnRun
 from rl_conductor_training.learn.learners.base import Learner, Lessons
 from rl_conductor_training.learn.learners.prompted import PromptedPlanner
@@ -34,7 +33,7 @@ from rl_conductor_training.tasks import Sample
 async def prove(run: LearnRun, learners: Sequence[Learner], lessons: Lessons, plan: SearchPlan) -> Proof:
     """Compares the systems on the held-out questions: the baselines, the prompted planner, and the other learners.
 
-    Systems that the budget ended early are left out, and noted, as are those whose planner failed.
+    Systems that the budget ended early are left out; a note names them, and those without a valid plan.
 
     Raises:
         LimitError: the caps did not suffice for a single question.
@@ -114,11 +113,11 @@ def _drop_incomplete(systems: Sequence[SystemRows], questions: int, notes: list[
 
 
 def _describe_unplanned(systems: Iterable[SystemRows], samples: Sequence[str]) -> Iterator[str]:
-    """Yields a remark for each system with a planner that failed."""
+    """Yields a remark for each system whose planner wrote no valid plan, or could not be called."""
     for system in systems:
-        if errors := find_unplanned(system.rows[sample].outcomes for sample in samples):
-            share = f"{len(errors)} of {len(samples)} held-out questions"
-            yield f"{system.name}: the planner failed on {share}, so the fallback plan was run: {errors[0]}"
+        if reasons := list(filter(None, (system.rows[sample].fallback_reason for sample in samples))):
+            share = f"{len(reasons)} of {len(samples)} held-out questions"
+            yield f"{system.name}: there was no valid plan for {share}, so the fallback plan was run: {reasons[0]}"
 
 
 def _describe_power(comparisons: int, groups: int) -> Iterator[str]:
