@@ -15,9 +15,9 @@ from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.learn.search.explore import Exploration, explore, explore_further, score_table
-from rl_conductor_training.learn.search.plan import SearchPlan, SearchRound
+from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan, SearchRound
 from rl_conductor_training.learn.workspace import open_workspace
-from rl_conductor_training.tasks import Sample
+from rl_conductor_training.tasks import Sample, Task
 from training.learn.skills import build_planner, build_pool, build_task, count_calls
 
 ONLY_SINGLES = SearchPlan(
@@ -54,8 +54,8 @@ class Case:
 
 
 @asynccontextmanager
-async def opened_case(folder: Path, limits: Limits) -> AsyncIterator[Case]:
-    pool, task = build_pool(), build_task("chain")
+async def opened_case(folder: Path, limits: Limits, task: Task | None = None) -> AsyncIterator[Case]:
+    pool, task = build_pool(), task or build_task("chain")
     workspace = open_workspace(pool, build_planner(), folder)
     runner = Runner(
         task=task,
@@ -133,7 +133,7 @@ async def test_a_budget_that_ends_before_the_plan_is_reported(tmp_path: Path) ->
 
 
 async def test_a_workflow_that_a_cap_kept_from_its_last_questions_is_still_selected(tmp_path: Path) -> None:
-    rounds = (SearchRound(candidates=12, questions=4), SearchRound(candidates=3, questions=8))
+    rounds = (SearchRound(candidates=9, questions=4), SearchRound(candidates=2, questions=8))
     plan = ONLY_SINGLES.model_copy(update={"rounds": rounds})
     async with opened_case(tmp_path / "whole", Limits()) as case:
         await case.explore(plan)
@@ -143,3 +143,14 @@ async def test_a_workflow_that_a_cap_kept_from_its_last_questions_is_still_selec
         assert not result.is_complete
         assert None in score_table(case.runner, case.samples).scores(result.portfolio[0])
         assert describe(result.portfolio[0]).startswith("atlas → speller")
+
+
+async def test_a_repeated_search_tries_nothing_new_on_the_questions_that_no_workflow_answers(tmp_path: Path) -> None:
+    rounds = (SearchRound(candidates=9, questions=4), SearchRound(candidates=2, questions=10))
+    plan = ONLY_SINGLES.model_copy(update={"rounds": rounds, "workflows": MAX_WORKFLOWS})
+    async with opened_case(tmp_path, Limits(), build_task("direction chain", count=5)) as case:
+        case.candidates = [workflow for workflow in case.candidates if workflow.steps[-1].worker == "pointer"]
+        await case.explore(plan)
+        rows = len(case.runner.experience)
+        await case.explore(plan)
+        assert len(case.runner.experience) == rows

@@ -64,6 +64,31 @@ class Exploration:
         return sorted(others, key=lambda workflow: workflow in self.screened)
 
 
+@dataclass
+class _SearchRuns:
+    """Makes the runs of one search, which sees no others, so that a repeated search makes the same choices for free."""
+
+    runner: Runner
+    pairs: set[tuple[Workflow, str]] = field(default_factory=set)
+    """The workflows and the ids of the questions on which they ran."""
+
+    async def run(self, pairs: Iterable[tuple[Sample, Workflow]]) -> None:
+        """Runs each workflow on its question, as far as the budget reaches."""
+        pairs = list(pairs)
+        self.pairs |= {(workflow, sample.id) for sample, workflow in pairs}
+        await self.runner.run_workflows(pairs)
+
+    async def run_round(self, samples: Sequence[Sample], workflows: Iterable[Workflow]) -> None:
+        """Runs all workflows question by question, so that a spent budget leaves complete questions."""
+        workflows = list(workflows)
+        await self.run((sample, workflow) for sample in samples for workflow in workflows)
+
+    def table(self, samples: Sequence[Sample]) -> ScoreTable:
+        """Returns the scores of these runs on the questions."""
+        rows = score_table(self.runner, samples).rows
+        return ScoreTable([row for pair, row in rows.items() if pair in self.pairs], samples)
+
+
 def shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
     """Returns the samples in the order in which they are explored."""
     order = list(samples)
@@ -91,38 +116,30 @@ async def explore(
     first, *rounds = plan.rounds
     screened = list(candidates[first.candidates : first.candidates + plan.screened])
     candidates = list(candidates[: first.candidates])
-    await _run_round(runner, order[: first.questions], dict.fromkeys([*singles, *candidates]))
-    candidates += await _screen(runner, order[: first.questions], [*singles, *candidates], screened)
+    runs = _SearchRuns(runner)
+    await runs.run_round(order[: first.questions], dict.fromkeys([*singles, *candidates]))
+    candidates += await _screen(runs, order[: first.questions], screened)
     survivors, covered = candidates, first.questions
     for row in rounds:
         if row.candidates < len(survivors):
-            survivors = select_workflows(score_table(runner, order[:covered]), survivors, row.candidates)
-        await _run_round(runner, order[: row.questions], dict.fromkeys([*singles, *survivors]))
+            survivors = select_workflows(runs.table(order[:covered]), survivors, row.candidates)
+        await runs.run_round(order[: row.questions], dict.fromkeys([*singles, *survivors]))
         covered = row.questions
     if plan.workflows == MAX_WORKFLOWS:  # otherwise the caps leave no room for more
-        await runner.run_workflows(proposals)
-        await _reuse(runner, order, candidates)
+        await runs.run(proposals)
+        await _reuse(runs, order, candidates)
     return _end_exploration(runner, order, candidates, screened, plan, is_complete=not runner.is_exhausted)
 
 
-async def _run_round(runner: Runner, samples: Sequence[Sample], workflows: Iterable[Workflow]) -> None:
-    """Runs all workflows question by question, so that a spent budget leaves complete questions."""
-    workflows = list(workflows)
-    await runner.run_workflows((sample, workflow) for sample in samples for workflow in workflows)
-
-
-async def _screen(
-    runner: Runner, samples: Sequence[Sample], rivals: Sequence[Workflow], workflows: Sequence[Workflow]
-) -> list[Workflow]:
-    """Runs workflows only on questions that no rival answers; returns those that answer any, which become rivals."""
+async def _screen(runs: _SearchRuns, samples: Sequence[Sample], workflows: Sequence[Workflow]) -> list[Workflow]:
+    """Runs workflows only on questions that no other one answers; returns those that answer any."""
     helpful: list[Workflow] = []
     for start in range(0, len(workflows), BATCH):
         batch = workflows[start : start + BATCH]
-        table, answering = score_table(runner, samples), {*rivals, *helpful}
-        # Rows of an earlier search don't count: the workflow may be among those to be screened.
-        unanswered = [s for s in samples if not any(row.workflow in answering for row in table.best_rows(s))]
-        await _run_round(runner, unanswered, batch)
-        table = score_table(runner, unanswered)
+        table = runs.table(samples)
+        unanswered = [sample for sample in samples if not table.best_rows(sample)]
+        await runs.run_round(unanswered, batch)
+        table = runs.table(unanswered)
         helpful += [workflow for workflow in batch if table.mean(workflow)]
     return helpful
 
@@ -210,9 +227,9 @@ async def propose(runner: Runner, order: Sequence[Sample], count: int = PROPOSAL
     return proposals
 
 
-async def _reuse(runner: Runner, samples: Sequence[Sample], candidates: Sequence[Workflow]) -> None:
+async def _reuse(runs: _SearchRuns, samples: Sequence[Sample], candidates: Sequence[Workflow]) -> None:
     """Tries workflows that were best on similar questions, on the questions that none has answered rightly yet."""
-    table = score_table(runner, samples)
+    table = runs.table(samples)
     features = {sample.id: text_features(sample.question) for sample in samples}
     ranks = {workflow: rank for rank, workflow in enumerate(candidates)}
     pairs = []
@@ -227,4 +244,4 @@ async def _reuse(runner: Runner, samples: Sequence[Sample], candidates: Sequence
                     votes[row.workflow] = votes.get(row.workflow, 0.0) + weight
         best = sorted(votes, key=lambda workflow: (-votes[workflow], ranks[workflow]))[:REUSES]
         pairs += [(sample, workflow) for workflow in best]
-    await runner.run_workflows(pairs)
+    await runs.run(pairs)
