@@ -29,6 +29,7 @@ from rl_conductor import (
 from rl_conductor._internal.formatting import dollars
 from rl_conductor.calls.budget import Amount
 from rl_conductor.config.learned_folder import read_conductor_file
+from rl_conductor.models import PROVIDERS
 from rl_conductor.scoring import Score
 from rl_conductor.types import FREE, Completion, Message, Price, Request, Sampling, prompt_in
 from rl_conductor_training.cut_off_replies import cut_off_table
@@ -712,3 +713,21 @@ async def test_a_judge_without_a_price_is_refused_under_a_cap_in_dollars(tmp_pat
     task = judged_task(tmp_path, None)
     with pytest.raises(ConfigError, match=r"usd=5 can't be enforced: the price of the judge scripted:judge is unknown"):
         await learn(task, build_pool(), planner=build_planner(), out=tmp_path / "out", budget=Limits(usd=5))
+
+
+async def test_functions_need_only_the_name_of_a_planner_and_the_path_of_the_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROVIDERS, "skill", skills.PROVIDER)
+    questions = tmp_path / "questions.jsonl"
+    rows = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n), "group": str(n)} for n in range(12)]
+    questions.write_text("\n".join(map(json.dumps, rows)))
+
+    def double(question: str) -> str:
+        """Doubles numbers."""
+        return str(2 * int(question.split()[2]))
+
+    record = await learn(questions, {"double": double}, planner="skill:pointer", out=tmp_path / "out")
+    assert record.recommended == "best single"
+    conductor = Conductor.load(tmp_path / "out", pool={"double": double}, planner="skill:pointer")
+    assert (await conductor.run("What is 21 plus 21?")).text == "42"

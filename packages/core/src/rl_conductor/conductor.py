@@ -119,13 +119,14 @@ class Conductor:
         folder: str | Path,
         *,
         pool: WorkerPool | Mapping[str, AnyWorker] | None = None,
-        planner: Planner | None = None,
+        planner: Planner | Model | str | None = None,
         policy: Policy | None = None,
         limits: Limits | None = None,
     ) -> Self:
         """Loads a learned conductor from a folder that `rl-conductor learn` created.
 
-        Without a `pool`, the workers are those of the pool file that it was learned for.
+        Without a `pool`, the workers are those of the pool file that it was learned for. A `planner`, a model or a
+        `provider:model` name replaces the pool file's planner, and a trained one.
 
         Raises:
             ConfigError: a file is missing or invalid, or the pool lacks a worker of the learned workflows.

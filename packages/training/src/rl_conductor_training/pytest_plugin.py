@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from rl_conductor.models import Model
     from rl_conductor.planning.planner import Planner
     from rl_conductor.pool.pool import WorkerPool
     from rl_conductor.workflow.limits import Limits
@@ -92,7 +93,7 @@ def check_conductor(request: pytest.FixtureRequest) -> CheckConductor:
         questions: Task | str | Path,
         *,
         pool: WorkerPool | None = None,
-        planner: Planner | None = None,
+        planner: Planner | Model | str | None = None,
         limits: Limits | None = None,
         concurrency: int = 4,
     ) -> None:

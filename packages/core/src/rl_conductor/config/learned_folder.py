@@ -16,6 +16,7 @@ from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor._internal.toml import read_toml
 from rl_conductor.config.discovered_pool import DiscoveredPool, from_file
 from rl_conductor.errors import ConfigError
+from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.selector import WorkflowSelector
@@ -73,15 +74,19 @@ class ConductorFile(BaseModel):
 
 
 def load_folder(
-    folder: str | Path, *, pool: WorkerPool | Mapping[str, AnyWorker] | None = None, planner: Planner | None = None
+    folder: str | Path,
+    *,
+    pool: WorkerPool | Mapping[str, AnyWorker] | None = None,
+    planner: Planner | Model | str | None = None,
 ) -> DiscoveredPool:
     """Loads a learned conductor for `pool`, by default that of the pool file that it was learned for.
 
-    A `planner` replaces the pool file's, and a trained one.
+    A `planner`, as for `Planner.of`, replaces the pool file's, and a trained one.
 
     Raises:
         ConfigError: a file is missing or invalid, or the conductor was learned for a pool that was built in Python.
     """
+    planner = None if planner is None else Planner.of(planner)
     content = read_conductor_file(Path(folder))
     source = f"the learned conductor {str(folder)!r} ({content.method})"
     if pool is None:

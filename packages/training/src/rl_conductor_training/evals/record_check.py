@@ -28,6 +28,7 @@ from rl_conductor.config.learned_folder import (
     read_conductor_file,
 )
 from rl_conductor.errors import ConfigError, LimitError
+from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool import WorkerPool
@@ -124,7 +125,7 @@ async def compare_with_record(
     task: Task | str | Path,
     *,
     pool: WorkerPool | None = None,
-    planner: Planner | None = None,
+    planner: Planner | Model | str | None = None,
     limits: Limits | None = None,
     concurrency: int = 4,
 ) -> RecordComparison:
@@ -136,7 +137,7 @@ async def compare_with_record(
         folder: the folder that `rl-conductor learn` created, with its `experience.jsonl`.
         task: the questions that it was learned from: a task, its name, or a file of questions.
         pool: the workers; by default those of the pool file that it was learned for.
-        planner: the planner; by default that of the pool file.
+        planner: the planner, its model, or a `provider:model` name; by default that of the pool file.
         limits: hard caps of the whole comparison.
         concurrency: maximum questions at the same time.
 

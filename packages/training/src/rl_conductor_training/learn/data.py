@@ -191,7 +191,9 @@ def add_judge_version(task: Task, judge: Model | str | None) -> Task:
     )
 
 
-def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task | str | None = None) -> LearnData:
+def split_task(
+    task: Task | str | Path, *, seed: int, opening_file: Path, heldout: Task | str | Path | None = None
+) -> LearnData:
     """Splits a task by group, with the same share of each domain in every part.
 
     Domains with fewer groups than there are parts are balanced together.
@@ -209,8 +211,8 @@ def split_task(task: Task | str, *, seed: int, opening_file: Path, heldout: Task
         ConfigError: there are too few groups of questions, a question has two answers or is also a held-out one, or
             too many were opened before.
     """
-    task = load_questions(task) if isinstance(task, str) else task
-    heldout = load_questions(heldout) if isinstance(heldout, str) else heldout
+    task = load_questions(task) if isinstance(task, str | Path) else task
+    heldout = load_questions(heldout) if isinstance(heldout, str | Path) else heldout
     for each in (task,) if heldout is None else (task, heldout):
         check_answers(each)
     opened_before = _archived_openings(opening_file)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rl_conductor._internal.version import package_version
 from rl_conductor.config.learned_folder import OPENING_FILE
+from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
@@ -40,13 +41,13 @@ Production = Callable[[WorkerPool], Sequence[RatedWorkflow]]
 
 
 async def learn(
-    task: Task | str,
+    task: Task | str | Path,
     pool: Pool,
     *,
     out: str | Path,
-    heldout: Task | str | None = None,
+    heldout: Task | str | Path | None = None,
     budget: Limits | None = None,
-    planner: Planner | None = None,
+    planner: Planner | Model | str | None = None,
     settings: LearnSettings | None = None,
     production: Production = lambda _pool: (),
     on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
@@ -63,8 +64,8 @@ async def learn(
         heldout: held-out questions of one's own; by default, a part of `task` is held out.
         budget: hard caps: `usd`, `tokens`, `calls` and `seconds`. What earlier processes of the same run spent counts,
             except for their time; other workers or questions make it another run.
-        planner: the prompted planner; by default that of the pool file, or the model of the first worker
-            that can plan.
+        planner: the prompted planner, its model, or a `provider:model` name; by default that of the pool file, or the
+            model of the first worker that can plan.
         settings: the seed, the concurrency and the learners.
         production: returns rated production runs of the pool on questions of the task; see `learn_from_runs`.
         on_estimate: called with the expected cost, which is within the caps, before anything is spent.

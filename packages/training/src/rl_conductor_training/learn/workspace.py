@@ -86,8 +86,9 @@ class Workspace:
         write_report(record, self.folder / "report.html")
 
 
-def open_workspace(pool: Pool, planner: Planner | None, folder: Path) -> Workspace:
+def open_workspace(pool: Pool, planner: Planner | Model | str | None, folder: Path) -> Workspace:
     """Opens the folder of a learning run, with a pool that caches its replies there."""
+    planner = None if planner is None else Planner.of(planner)
     pool_file: Path | None = None
     versions: dict[str, str] = {}
     planner_version = "" if planner is None else object_version(planner.model)

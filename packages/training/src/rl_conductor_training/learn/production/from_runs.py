@@ -59,7 +59,7 @@ async def learn_from_runs(
     feedback_key: str | None = None,
     update: bool = False,
     budget: Limits | None = None,
-    planner: Planner | None = None,
+    planner: Planner | Model | str | None = None,
     settings: LearnSettings | None = None,
     on_counts: Callable[[str], None] = lambda _counts: None,
     on_estimate: Callable[[CostEstimate], None] = lambda _estimate: None,
