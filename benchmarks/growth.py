@@ -251,7 +251,7 @@ ROWS = (
     Growth(
         "KiB in Google's chunks",
         (1, 256, 512, 1024, 2048),
-        adapter_reply(lambda: GoogleReply(Request(messages=()), model="google:m"), _google_frame),
+        adapter_reply(lambda: GoogleReply("google:m"), _google_frame),
     ),
     Growth("runs in flight", (1, 125, 250, 500, 1000), runs),
 )

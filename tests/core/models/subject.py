@@ -24,6 +24,8 @@ FAULTS = frozenset(FAILURES) | {
     "hang",
     "stall",
     "trickle",
+    "held",
+    "byte-order-mark",
 }
 """What can go wrong with a service."""
 

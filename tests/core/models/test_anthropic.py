@@ -426,8 +426,11 @@ class Gateway(AnthropicWire):
 
     def whole(self, seen: Seen, said: Said) -> Any:
         """A message, or an error."""
-        error = {"type": "authentication_error", "message": "the gateway has no key"}
-        return {"type": "error", "error": error} if seen.scenario == "no-key" else super().whole(seen, said)
+        reason = "the gateway has no key"
+        messages: dict[str, Any] = {"no-key": reason, "no-key-in-detail": {"reasons": [reason]}}
+        if seen.scenario in messages:
+            return {"type": "error", "error": {"type": "authentication_error", "message": messages[seen.scenario]}}
+        return super().whole(seen, said)
 
     def events(self, seen: Seen, said: Said) -> list[str]:
         """The same, as the only piece."""
@@ -444,9 +447,10 @@ async def test_a_gateway_that_ignores_stream_is_understood() -> None:
     assert deltas[-1].completion == whole
 
 
-async def test_an_error_under_the_status_of_a_success_is_told() -> None:
+@pytest.mark.parametrize("scenario", ["no-key", "no-key-in-detail"])
+async def test_an_error_under_the_status_of_a_success_is_told(scenario: str) -> None:
     with Gateway.running() as service:
-        model = AnthropicModel("no-key", base_url=service.url, api_key=SECRET)
+        model = AnthropicModel(scenario, base_url=service.url, api_key=SECRET)
         for reply in (model.complete(HELLO), collect(model.stream(HELLO))):
             with pytest.raises(AuthenticationError, match="the gateway has no key"):
                 await reply

@@ -107,6 +107,13 @@ def test_calls_without_ids_are_given_some(indices: tuple[int | None, int | None]
     assert [(call.id, call.arguments) for call in reply.message.tool_calls] == [("call_0", "{}"), ("call_1", "{}")]
 
 
+def test_calls_without_ids_get_some_that_no_earlier_call_has() -> None:
+    reply = Reply("openai:m", earlier_calls=2)
+    reply.add(pieces(0, None, "clock", "{}"))
+    reply.add(frame("stop"))
+    assert [call.id for call in reply.completion(PRICE).message.tool_calls] == ["call_2"]
+
+
 def test_a_call_that_names_no_tool_is_refused() -> None:
     with pytest.raises(BadResponseError, match="names no tool"):
         read(pieces(0, "a", None, "{}"), frame("tool_calls"))

@@ -394,6 +394,18 @@ async def test_a_stream_that_ends_before_the_reply_does_is_a_bad_response(subjec
     assert caught.value.retryable
 
 
+@pytest.mark.needs("held")
+async def test_a_complete_reply_does_not_wait_for_the_end_of_its_connection(subject: Subject) -> None:
+    reply = await collect(subject.model("held").stream(HELLO.model_copy(update={"timeout": SOON})))
+    assert reply.text == "You said: hello there"
+
+
+@pytest.mark.needs("byte-order-mark")
+async def test_a_byte_order_mark_costs_no_event(subject: Subject) -> None:
+    reply = await collect(subject.model("byte-order-mark").stream(HELLO))
+    assert reply.text == "You said: hello there"
+
+
 @both_ways
 @pytest.mark.needs("breaks")
 async def test_an_error_in_mid_stream_is_ours_and_retryable(subject: Subject, ask: Ask) -> None:

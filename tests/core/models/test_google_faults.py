@@ -179,11 +179,21 @@ def chunk(part: Any, **fields: Any) -> dict[str, Any]:
 )
 def test_a_reply_with_values_of_wrong_types_is_a_bad_response(value: object) -> None:
     with pytest.raises(BadResponseError):
-        Reply(HELLO, model="google:m").add(value)
+        Reply("google:m").add(value)
+
+
+def test_an_unusable_reply_is_paid_for() -> None:
+    reply = Reply("google:m")
+    counts = {"promptTokenCount": 7, "candidatesTokenCount": 3}
+    reply.add({"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}], "usageMetadata": counts})
+    with pytest.raises(BadResponseError, match="MALFORMED_FUNCTION_CALL") as caught:
+        reply.completion(None)
+    assert caught.value.usage is not None
+    assert caught.value.usage.total_tokens == 10
 
 
 def test_unknown_and_empty_fields_are_ignored() -> None:
-    reply = Reply(HELLO, model="google:m")
+    reply = Reply("google:m")
     reply.add({"candidates": None, "usageMetadata": None, "promptFeedback": {}, "modelVersion": None, "new": 1})
     reply.add({"candidates": [{"content": {"parts": None}}, {"content": {"parts": [{"text": "another"}]}}]})
     reply.add(chunk({"text": "hello", "new": {}}, usageMetadata={"promptTokenCount": "3", "candidatesTokenCount": 5}))
@@ -193,7 +203,7 @@ def test_unknown_and_empty_fields_are_ignored() -> None:
 
 
 def test_a_call_keeps_its_signature_even_if_its_id_has_colons() -> None:
-    reply = Reply(HELLO, model="google:m")
+    reply = Reply("google:m")
     reply.add(chunk({"functionCall": {"id": "a:b:c", "name": "clock"}, "thoughtSignature": "c2ln_-bmVk"}))
     message = reply.completion(None).message
     assert any(isinstance(part, ReasoningPart) for part in message.content)

@@ -49,6 +49,28 @@ def test_unknown_events_blocks_and_deltas_are_ignored() -> None:
     assert streamed(START, TEXT, WORD, *news, END, STOP).message.text == "Paris"
 
 
+def test_text_with_which_a_block_begins_is_streamed() -> None:
+    reply = Reply("anthropic:m")
+    thinking = {"type": "content_block_start", "content_block": {"type": "thinking", "thinking": "France's?"}}
+    begun = START | {"message": MESSAGE | {"content": [{"type": "text", "text": "It is "}]}}
+    deltas = [reply.add(event) for event in (begun, thinking, TEXT | {"content_block": {"type": "text", "text": "P"}})]
+    assert "".join(delta.text for delta in deltas) == "It is P"
+    assert "".join(delta.reasoning for delta in deltas) == "France's?"
+
+
+def test_a_reply_may_have_no_counts() -> None:
+    start, end = START | {"message": MESSAGE | {"usage": None}}, END | {"usage": None}
+    assert streamed(start, TEXT, WORD, end, STOP).usage == Usage(calls=1, unpriced_calls=1)
+    assert complete(usage=None).usage == Usage(calls=1, unpriced_calls=1)
+
+
+def test_calls_without_ids_get_some_that_no_earlier_call_has() -> None:
+    reply = Reply("anthropic:m", earlier_calls=2)
+    calls = [{"type": "tool_use", "name": "clock", "input": {}}] * 2
+    reply.add_message(MESSAGE | {"stop_reason": "tool_use", "content": calls})
+    assert [call.id for call in reply.completion(None).message.tool_calls] == ["call_2", "call_3"]
+
+
 @pytest.mark.parametrize(
     ("events", "why"),
     [
@@ -56,6 +78,7 @@ def test_unknown_events_blocks_and_deltas_are_ignored() -> None:
         ((START, TEXT, WORD | {"index": -1}), "no content block -1"),
         ((START, TEXT, WORD | {"delta": "Paris"}), "delta' is missing or invalid"),
         ((END,), "its end comes before its start"),
+        ((START, TEXT, WORD, START), "a second message follows the first"),
         (
             ({"type": "message_start", "message": MESSAGE | {"usage": {"input_tokens": -1}}},),
             "usage.input_tokens' is missing or invalid",

@@ -95,6 +95,12 @@ def test_a_vendor_can_report_no_more_tokens_than_any_call_uses() -> None:
     made_up = Usage(input_tokens=2**62, cached_tokens=2**61, cache_write_tokens=1, output_tokens=10**40)
     used = priced(made_up, Price(input=Decimal(2), output=Decimal(8)))
     counts = (used.input_tokens, used.cached_tokens, used.cache_write_tokens, used.output_tokens)
-    assert counts == (10**9, 10**9, 1, 10**9)
+    assert counts == (10**9, 10**9, 0, 10**9)
     assert used.cost < 20_000
     assert priced(made_up, None).output_tokens == 10**9
+
+
+def test_a_vendor_can_report_no_more_tokens_of_a_part_than_of_the_whole() -> None:
+    made_up = Usage(input_tokens=5, cached_tokens=3, cache_write_tokens=9, output_tokens=5, reasoning_tokens=999)
+    used = priced(made_up, FREE)
+    assert (used.cached_tokens, used.cache_write_tokens, used.reasoning_tokens) == (3, 2, 5)

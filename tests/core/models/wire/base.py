@@ -25,6 +25,8 @@
     hang            never answers
     stall           starts to stream, then falls silent (whole replies: like hang)
     trickle         never stops arriving, a little at a time
+    held            streams a whole reply, and keeps the response open
+    byte-order-mark begins the stream with one
 
 A vendor's file says how its protocol writes these; this file knows sockets and nothing of any protocol.
 """
@@ -36,6 +38,7 @@ import json
 import re
 import threading
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -330,13 +333,15 @@ class WireServer(ABC):
             case "truncated" | "unfinished" | "stall" | "trickle":
                 del events[len(events) // 2 :]
         writer.write(_head(200, self.stream_type, "Transfer-Encoding: chunked"))
+        if seen.scenario == "byte-order-mark" and self.stream_type == "text/event-stream":
+            await _chunk(writer, BOM_UTF8)
         for event in events:
             await _chunk(writer, self.frame(event))
         if seen.scenario == "trickle":
             await _trickle(writer, self.frame(events[-1]))
-        if seen.scenario == "stall":
+        if seen.scenario in ("stall", "held"):
             await reader.read()
-        if seen.scenario in ("stall", "truncated"):
+        if seen.scenario in ("stall", "held", "truncated"):
             raise ConnectionResetError
         await _chunk(writer, b"")
 

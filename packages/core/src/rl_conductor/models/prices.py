@@ -29,11 +29,14 @@ _token_counts = attrgetter(*TOKEN_COUNTS)
 def priced(usage: Usage, price: Price | None) -> Usage:
     """Adds the cost to the usage of one call, or counts it as unpriced if its price or its tokens are unknown.
 
-    Counts above `MAX_TOKENS_PER_CALL` are lowered to it.
+    Counts above `MAX_TOKENS_PER_CALL` are lowered to it, and those of a part to those of the whole.
     """
     largest = max(_token_counts(usage))
     if largest > MAX_TOKENS_PER_CALL:
         usage = usage.model_copy(update={name: min(getattr(usage, name), MAX_TOKENS_PER_CALL) for name in TOKEN_COUNTS})
+    exceeds_input = usage.cached_tokens + usage.cache_write_tokens > usage.input_tokens
+    if exceeds_input or usage.reasoning_tokens > usage.output_tokens:
+        usage = _with_parts_in_whole(usage)
     counted = usage.input_tokens or usage.output_tokens
     if price is None or (not counted and (price.input or price.output)):
         return usage.model_copy(update={"calls": 1, "unpriced_calls": 1})
@@ -46,6 +49,17 @@ def priced(usage: Usage, price: Price | None) -> Usage:
         cache_write_tokens=usage.cache_write_tokens,
     )
     return usage.model_copy(update={"calls": 1, "cost": cost})
+
+
+def _with_parts_in_whole(usage: Usage) -> Usage:
+    """Lowers the counts of cached and reasoning tokens to those that they are a part of."""
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    parts = {
+        "cached_tokens": cached,
+        "cache_write_tokens": min(usage.cache_write_tokens, usage.input_tokens - cached),
+        "reasoning_tokens": min(usage.reasoning_tokens, usage.output_tokens),
+    }
+    return usage.model_copy(update=parts)
 
 
 @cache

@@ -7,8 +7,10 @@ are sent although the SDK no longer declares them; models that do not support th
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
 
 from rl_conductor.errors import ConfigError, ContextLengthError, ModelError
@@ -17,7 +19,7 @@ from rl_conductor.models.anthropic.wire import Body, body_of
 from rl_conductor.models.base import DEFAULT_TIMEOUT, Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.http.connections import connection_settings
-from rl_conductor.models.http.model import HTTPModel
+from rl_conductor.models.http.model import OTHER_ERRORS, HTTPModel, earlier_calls
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, quote_body, status_error
 from rl_conductor.types import Price, Request
 
@@ -34,6 +36,9 @@ CAPABILITIES = Capabilities(
 )
 
 PATH = "/v1/messages"
+
+DRAIN_SECONDS = 1.0
+"""Seconds that the server gets to end the response after the last event, so that its connection can be reused."""
 
 STATUS_BY_TYPE = {
     "invalid_request_error": 400,
@@ -104,8 +109,8 @@ class AnthropicModel(HTTPModel):
     def _body(self, request: Request) -> Body:
         return body_of(request, model=self.name)
 
-    def _reply(self, request: Request) -> Reply:  # noqa: ARG002 - other protocols need the request
-        return Reply(self.name)
+    def _reply(self, request: Request) -> Reply:
+        return Reply(self.name, earlier_calls=earlier_calls(request))
 
     def _add_whole(self, reply: Reply, response: object) -> None:
         reply.add_message(response)
@@ -135,13 +140,23 @@ class AnthropicModel(HTTPModel):
                 return
             async for event in events:
                 yield event
+                if isinstance(event, dict) and event.get("type") == "message_stop":
+                    await self._drain(events)
+                    return
+
+    async def _drain(self, events: anthropic.AsyncStream[object]) -> None:
+        """Reads the end of a response whose reply is complete. A server that holds it open does not delay the reply."""
+        with suppress(*self.library_errors, *OTHER_ERRORS):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                async for _ in events:
+                    pass
 
     def _error(self, error: Exception) -> ModelError:
         return self._status_error(error) if isinstance(error, anthropic.APIStatusError) else super()._error(error)
 
     def _status_error(self, error: anthropic.APIStatusError) -> ModelError:
         status = error.status_code if error.status_code >= 300 else self.status_by_type.get(str(error.type), 500)
-        text = f"{self.name}: {quote_body(error.api_message or error.message, status)}"[:MAX_ERROR_LENGTH]
+        text = f"{self.name}: {quote_body(str(error.api_message or error.message), status)}"[:MAX_ERROR_LENGTH]
         if status == 400 and any(phrase in text for phrase in TOO_LONG):
             return ContextLengthError(text, model=self.name, status=status)
         wait = parse_retry_after(error.response.headers.get("retry-after"))

@@ -77,7 +77,7 @@ class _Message(_End):
     type: Literal["message"]
     model: str
     content: list[_Block]
-    usage: _Usage
+    usage: _Usage | None = None
 
 
 class _MessageStart(BaseModel):
@@ -95,7 +95,7 @@ class _BlockDelta(BaseModel):
 
 class _MessageDelta(BaseModel):
     delta: _End
-    usage: _Usage = _Usage()
+    usage: _Usage | None = None
 
 
 class _OpenBlock:
@@ -138,36 +138,36 @@ class _OpenBlock:
 class Reply:
     """Accumulates a reply from one message or from the events of a stream."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
         """`model` is the requested name."""
         self._requested = model
+        self._earlier_calls = earlier_calls
         self._message: _Message | None = None
         self._blocks: list[_OpenBlock] = []
         self._size = ReplySize(model)
         self._is_complete = False
 
-    def add_message(self, message: object) -> None:
-        """Adds a complete message. Raises `BadResponseError`."""
-        self._begin(self._validated(_Message, message))
+    def add_message(self, message: object) -> Delta:
+        """Adds a complete message and returns its text. Raises `BadResponseError`."""
+        delta = self._begin(self._validated(_Message, message))
         self._is_complete = True
+        return delta
 
     def add(self, event: object) -> Delta:
         """Adds an event of a stream, or a complete message, and returns its delta. Raises `BadResponseError`."""
         kind = event.get("type") if isinstance(event, dict) else None
         if kind == "message":  # which a gateway may send instead of a stream
-            self.add_message(event)
-            texts = [part.text for block in self._blocks if isinstance(part := block.part(), TextPart)]
-            return Delta(text="".join(texts))
+            return self.add_message(event)
         if kind == "content_block_delta":
             piece = self._validated(_BlockDelta, event)
             added = piece.delta
             self._size.add(added.text, added.thinking, added.signature, added.partial_json)
             return self._block(piece.index).add(added)
         if kind == "message_start":
-            self._begin(self._validated(_MessageStart, event).message)
-        elif kind == "content_block_start":
-            self._open(self._validated(_BlockStart, event).content_block)
-        elif kind == "message_delta":
+            return self._begin(self._validated(_MessageStart, event).message)
+        if kind == "content_block_start":
+            return self._open(self._validated(_BlockStart, event).content_block)
+        if kind == "message_delta":
             self._end(self._validated(_MessageDelta, event))
         elif kind == "message_stop":
             self._is_complete = True
@@ -181,33 +181,44 @@ class Reply:
                 f"{self._requested}: the reply broke off before it was complete", model=self._requested
             )
         parts = (block.part() for block in self._blocks)
-        calls = tuple(self._tool_call(block) for block in self._blocks if block.block.type == "tool_use")
+        calls = (block for block in self._blocks if block.block.type == "tool_use")
+        numbered = enumerate(calls, self._earlier_calls)
         return Completion(
-            message=Message(role="assistant", content=tuple(part for part in parts if part), tool_calls=calls),
-            usage=priced(message.usage.to_usage(), price),
+            message=Message(
+                role="assistant",
+                content=tuple(part for part in parts if part),
+                tool_calls=tuple(self._tool_call(call, number) for number, call in numbered),
+            ),
+            usage=priced(message.usage.to_usage() if message.usage else Usage(), price),
             finish_reason=parse_finish_reason(message.stop_reason, tool_calls=message.stop_reason == "tool_use"),
             stop_sequence=message.stop_sequence,
             model=message.model,
         )
 
-    def _begin(self, message: _Message) -> None:
+    def _begin(self, message: _Message) -> Delta:
+        if self._message is not None:
+            raise self._invalid("a second message follows the first")
         self._message = message
-        self._blocks = []
-        for block in message.content:
-            self._open(block)
+        deltas = [self._open(block) for block in message.content]
         message.content = []
+        return Delta(
+            text="".join(delta.text for delta in deltas), reasoning="".join(delta.reasoning for delta in deltas)
+        )
 
-    def _open(self, block: _Block) -> None:
+    def _open(self, block: _Block) -> Delta:
+        """Begins a block, and returns the text that it already has."""
         self._size.add(block.text, block.thinking, block.signature, block.data, block.id, block.name, parts=1)
+        text, reasoning = block.text or "", block.thinking or ""
         opened = _OpenBlock(block)
         self._size.add(opened.input)
         self._blocks.append(opened)
+        return Delta(text=text if block.type == "text" else "", reasoning=reasoning if block.type == "thinking" else "")
 
     def _end(self, event: _MessageDelta) -> None:
         if self._message is None:
             raise self._invalid("its end comes before its start")
-        counts = {name: count for name, count in event.usage if count is not None}
-        usage = self._message.usage.model_copy(update=counts)
+        counts = {name: count for name, count in event.usage or () if count is not None}
+        usage = (self._message.usage or _Usage()).model_copy(update=counts)
         self._message = self._message.model_copy(update={**dict(event.delta), "usage": usage})
 
     def _block(self, index: int) -> _OpenBlock:
@@ -215,12 +226,12 @@ class Reply:
             raise self._invalid(f"there is no content block {index}")
         return self._blocks[index]
 
-    def _tool_call(self, open_block: _OpenBlock) -> ToolCall:
+    def _tool_call(self, open_block: _OpenBlock, number: int) -> ToolCall:
         block = open_block.block
-        if not (block.id and block.name):
-            raise self._invalid("a tool call has no id or names no tool")
+        if not block.name:
+            raise self._invalid("a tool call names no tool")
         arguments = open_block.arguments.getvalue() or open_block.input
-        return ToolCall(id=block.id, name=block.name, arguments=arguments)
+        return ToolCall(id=block.id or f"call_{number}", name=block.name, arguments=arguments)
 
     def _validated(self, kind: type[T], value: object) -> T:
         try:

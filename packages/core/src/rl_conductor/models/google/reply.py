@@ -26,7 +26,6 @@ from rl_conductor.types import (
     Message,
     Price,
     ReasoningPart,
-    Request,
     TextPart,
     ToolCall,
     Usage,
@@ -110,11 +109,11 @@ class _OpenPart:
 class Reply:
     """Accumulates a reply from its chunks."""
 
-    def __init__(self, request: Request, *, model: str) -> None:
+    def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
         """`model` is the requested name; a model name in the reply takes precedence."""
         self._requested = model
         self._model = model.partition(":")[2]
-        self._earlier_calls = sum(len(message.tool_calls) for message in request.messages)
+        self._earlier_calls = earlier_calls
         self._parts: list[_OpenPart] = []
         self._size = ReplySize(model)
         self._calls: list[ToolCall] = []
@@ -142,14 +141,14 @@ class Reply:
         if self._finish is None:
             raise self._error("the reply broke off before it was complete")
         finish = parse_finish_reason(self._finish, tool_calls=bool(self._calls))
+        usage = priced(self._usage.to_usage() if self._usage else Usage(), price)
         if self._finish != "STOP" and finish in ("stop", "tool_calls"):  # such as `MALFORMED_FUNCTION_CALL` or `OTHER`
-            raise self._error(f"the reply ended with {self._finish!r}")
-        usage = self._usage.to_usage() if self._usage else Usage()
+            raise self._error(f"the reply ended with {self._finish!r}", usage)
         return Completion(
             message=Message(
                 role="assistant", content=tuple(part.close() for part in self._parts), tool_calls=tuple(self._calls)
             ),
-            usage=priced(usage, price),
+            usage=usage,
             finish_reason=finish,
             model=self._model,
         )
@@ -203,5 +202,5 @@ class Reply:
         except ValidationError as error:
             raise self._error(f"not a reply of the protocol: {describe_violation(error)}") from None
 
-    def _error(self, reason: str) -> BadResponseError:
-        return BadResponseError(f"{self._requested}: {reason}", model=self._requested)
+    def _error(self, reason: str, usage: Usage | None = None) -> BadResponseError:
+        return BadResponseError(f"{self._requested}: {reason}", model=self._requested, usage=usage)

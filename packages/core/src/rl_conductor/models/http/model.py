@@ -173,6 +173,11 @@ class HTTPModel(ABC):
         return redact_url(self._credentials.base_url)
 
 
+def earlier_calls(request: Request) -> int:
+    """Returns the number of tool calls in a conversation, from which on calls that come without an id are numbered."""
+    return sum(len(message.tool_calls) for message in request.messages)
+
+
 def connection_error(error: Exception, *, model: str, address: str) -> ModelError:
     """Builds the error for a reply that is too large, breaks off, or can't be asked for."""
     cause = error.__cause__ or error  # vendors' libraries wrap the errors of HTTP

@@ -1,8 +1,13 @@
-"""Limits the size of vendors' replies, before and after decompression, so that none can exhaust the memory."""
+"""Limits the size of vendors' replies, before and after decompression, so that none can exhaust the memory.
+
+The byte order mark with which some servers begin a stream is removed: the readers in vendors' libraries would take it
+for a part of the first event, and lose that.
+"""
 
 from __future__ import annotations
 
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from functools import cache
 from typing import Any
@@ -63,6 +68,8 @@ class _LimitedStream:
             received += len(chunk)
             check_size(received, self._max_bytes)
             for piece in decompress(chunk):
+                if self._has_lines and not total:
+                    piece = piece.removeprefix(BOM_UTF8)  # noqa: PLW2901
                 total += len(piece)
                 check_size(total, self._max_bytes)
                 end = piece.rfind(b"\n")

@@ -17,7 +17,7 @@ from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS, usable_key
 from rl_conductor.models.http.connections import connection_settings
-from rl_conductor.models.http.model import HTTPModel
+from rl_conductor.models.http.model import HTTPModel, earlier_calls
 from rl_conductor.models.openai.dialects import DIALECTS, Dialect
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.openai.wire import Reply, extra_fields, options_of
@@ -119,8 +119,8 @@ class OpenAIModel(HTTPModel):
             reasoning_start=self._dialect.reasoning_start,
         )
 
-    def _reply(self, request: Request) -> Reply:  # noqa: ARG002 - other protocols need the request
-        return Reply(self.name)
+    def _reply(self, request: Request) -> Reply:
+        return Reply(self.name, earlier_calls=earlier_calls(request))
 
     async def _post(self, body: dict[str, Any], request: Request) -> object:
         """Sends the request through the SDK and returns the JSON of its response.

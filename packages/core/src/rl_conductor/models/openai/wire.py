@@ -218,16 +218,14 @@ class TokenCounts(BaseModel):
 
     def to_usage(self) -> Usage:
         """Converts the counts; calls and cost stay 0."""
-        input_tokens = self.prompt_tokens or 0
         cached = self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
         details = self.completion_tokens_details
         reasoning_tokens = (details.reasoning_tokens if details else None) or 0
-        output_tokens = self._output_tokens(reasoning_tokens)
         return Usage(
-            input_tokens=input_tokens,
-            cached_tokens=min(cached or 0, input_tokens),
-            output_tokens=output_tokens,
-            reasoning_tokens=min(reasoning_tokens, output_tokens),
+            input_tokens=self.prompt_tokens or 0,
+            cached_tokens=cached or 0,
+            output_tokens=self._output_tokens(reasoning_tokens),
+            reasoning_tokens=reasoning_tokens,
         )
 
     def _output_tokens(self, reasoning_tokens: int) -> int:
@@ -268,9 +266,10 @@ class _Call:
 class Reply:
     """Accumulates a reply from its frames."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
         """`model` is the requested name."""
         self._requested = self._model = model
+        self._earlier_calls = earlier_calls
         self._text, self._reasoning = StringIO(), StringIO()
         self._size = ReplySize(model)
         self._calls: list[_Call] = []
@@ -335,7 +334,7 @@ class Reply:
         # Some servers give every call the index 0: a new id is a new call too.
         if last is None or fragment.index is None or (fragment.id and fragment.id != last.id):
             self._size.add(fragment.id, parts=1)
-            last = _Call(fragment.index, fragment.id or f"call_{len(self._calls)}")
+            last = _Call(fragment.index, fragment.id or f"call_{self._earlier_calls + len(self._calls)}")
             self._calls.append(last)
         self._size.add(fragment.function.name, fragment.function.arguments)
         last.name = last.name or fragment.function.name or ""
