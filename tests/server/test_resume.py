@@ -167,13 +167,16 @@ async def ask_until_refused(url: str) -> None:
             await http.get(f"{url}/healthz")
 
 
-async def test_a_server_that_is_told_to_stop_answers_what_it_began(upstream: Vendor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_server_that_is_told_to_stop_or_whose_terminal_is_closed_answers_what_it_began(
+    upstream: Vendor, tmp_path: Path, sign: signal.Signals
+) -> None:
     config = settings_file(tmp_path, upstream, f"sqlite:///{tmp_path / 'runs.db'}")
     upstream.held.add("c")
     async with process(config) as only:
         asking = asyncio.create_task(post(only.url))
         await until(lambda: upstream.asked["c"] == 1)
-        ending = asyncio.create_task(only.end(signal.SIGTERM))
+        ending = asyncio.create_task(only.end(sign))
         with pytest.raises(httpx.TransportError):
             await ask_until_refused(only.url)
         upstream.held.clear()

@@ -53,12 +53,14 @@ def batch_worker(
 
 async def _work_until_signal(settings: Settings, models: ModelCatalog, concurrency: int) -> None:
     from rl_conductor_server.batches.processor import BatchProcessor  # noqa: PLC0415
+    from rl_conductor_server.process.signals import stop_on_hangup  # noqa: PLC0415
     from rl_conductor_server.service import Service  # noqa: PLC0415
     from rl_conductor_server.store.database import redact_url  # noqa: PLC0415
 
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop_on_hangup()
     service = await Service.create(models, settings)
     async with service.open(), BatchProcessor(service, concurrency=concurrency).open():
         console.stdout().print(

@@ -108,11 +108,13 @@ def run_worker(settings: Settings, listener: socket.socket, show_banner: bool) -
 
 
 def _run_server(settings: Settings, listener: socket.socket, *, show_banner: bool) -> None:
+    from rl_conductor_server.process.signals import stop_on_hangup  # noqa: PLC0415
     from rl_conductor_server.process.tuning import new_event_loop  # noqa: PLC0415
 
     models, discovered = load_models(settings)
     # uvicorn drains and then raises the signal again; its default action would end us before telemetry is sent.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stop_on_hangup()
     serving = _serve_until_signal(settings, models, discovered, listener, show_banner=show_banner)
     with export_telemetry(), suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serving)

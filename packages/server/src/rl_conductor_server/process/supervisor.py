@@ -18,6 +18,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.metrics import MULTIPROCESS_FOLDER
+from rl_conductor_server.process.signals import stop_on_hangup
 from rl_conductor_server.settings import Settings
 
 log = logging.getLogger("rl_conductor_server")
@@ -47,13 +48,14 @@ class Supervisor:
         self._is_stopping = False
 
     def run(self) -> None:
-        """Runs the processes until SIGTERM or SIGINT, and then stops them.
+        """Runs the processes until SIGTERM, SIGINT or SIGHUP, and then stops them.
 
         Raises:
             ConfigError: the processes can't start with these settings; the first one has printed the reason.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        stop_on_hangup()
         with tempfile.TemporaryDirectory(prefix="rl-conductor-metrics-") as folder:
             os.environ[MULTIPROCESS_FOLDER] = folder
             self._processes = [self._start(show_banner=number == 0) for number in range(self._count)]
