@@ -234,25 +234,26 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
         {"question": "A date?", "answer": r"\d{4}-\d\d-\d\d", "scoring": "regex"},
         {"question": "Write add.", "scoring": "code", "tests": "assert add(1, 2) == 3", "domain": "code"},
         {"question": "Echo.", "scoring": "code", "cases": [{"stdin": "a\n", "stdout": "a"}]},
+        {"question": "Greet.", "rubric": "Is polite."},
         {"question": "Why?", "answer": "because", "scoring": "judge", "id": "why"},
     ]
     task = load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", *rows), judge=ScriptedModel("yes"))
     assert (task.name, task.samples[-1].id, task.samples[0].id) == ("mine", "why", "0")
-    assert [sample.details.get("judge") for sample in task.samples[-2:]] == [None, "scripted:scripted"]
-    right = ["Paris", "95", r"\boxed{0.5}", "on 2026-01-31", ADD, "print(input())", "Because it is."]
-    wrong = ["Rome", "80", r"\boxed{0.4}", "never", "def add(a, b): return 4", "print('b')", ""]
+    assert [sample.details.get("judge") for sample in task.samples[-2:]] == ["scripted:scripted"] * 2
+    right = ["Paris", "95", r"\boxed{0.5}", "on 2026-01-31", ADD, "print(input())", "Welcome!", "Because it is."]
+    wrong = ["Rome", "80", r"\boxed{0.4}", "never", "def add(a, b): return 4", "print('b')", "", ""]
     assert [(await task.score(sample, reply)).value for sample, reply in zip(task.samples, right, strict=True)] == [
         1
-    ] * 7
+    ] * 8
     assert [(await task.score(sample, reply)).value for sample, reply in zip(task.samples, wrong, strict=True)] == [
         0
-    ] * 7
+    ] * 8
 
 
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"question": "q"}, "scoring 'exact' needs an answer"),
+        ({"question": "q"}, "scoring 'exact' needs an answer, or a rubric for a judge"),
         ({"question": "q", "scoring": "code"}, "needs tests or cases"),
         (
             {"question": "q", "answer": "x", "scoring": "numeric"},
@@ -267,12 +268,14 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
         ({"prompt": "q", "expected": "x"}, "the names must be question, answer and others, not prompt, expected"),
         (
             {"question": "q", "answer": "x", "colour": "red"},
-            "colour: there is no such setting; write one of question, answer, scoring, id, domain",
+            "colour: there is no such setting; write one of question, answer, scoring, rubric, id, domain",
         ),
         (
             {"question": "q", "answer": "x", "Kategorie": "red"},
             "kategorie: there is no such setting; rename it to domain",
         ),
+        ({"question": "q", "scoring": "judge"}, "scoring 'judge' needs an answer or a rubric"),
+        ({"question": "q", "answer": "x", "rubric": "r"}, "a rubric needs scoring 'judge' and no answer"),
         ({"question": "q", "answer": "x", "scoring": "judge"}, "needs a model: judge='provider:model', or --judge"),
     ],
 )
@@ -301,7 +304,7 @@ def test_numbers_are_read_as_text(tmp_path: Path) -> None:
 
 
 def test_an_invalid_line_of_a_questions_file_does_not_question_the_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"scoring 'exact' needs an answer$"):
+    with pytest.raises(ConfigError, match=r"scoring 'exact' needs an answer, or a rubric for a judge$"):
         load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", {"question": "q"}))
 
 
@@ -310,8 +313,8 @@ def test_all_wrong_rows_of_a_table_are_listed_by_the_numbers_of_a_spreadsheet(tm
     with pytest.raises(ConfigError) as raised:
         load_task("jsonl", path=tmp_path / "q.csv")
     assert str(raised.value) == (
-        f"row 4 of {str(tmp_path / 'q.csv')!r} is not as expected: scoring 'exact' needs an answer; 1 more row can't "
-        "be used either: 5"
+        f"row 4 of {str(tmp_path / 'q.csv')!r} is not as expected: scoring 'exact' needs an answer, or a rubric for "
+        "a judge; 1 more row can't be used either: 5"
     )
 
 

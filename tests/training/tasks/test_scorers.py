@@ -147,6 +147,17 @@ def test_a_judge_may_be_the_conductor_of_a_pool_file(tmp_path: Path, monkeypatch
     assert load_judge(f"conductor:{path}").name == "conductor:panel"
 
 
+@pytest.mark.parametrize(("verdict", "right"), [("yes", True), ("No.", False)])
+async def test_a_judge_decides_by_the_rubric_if_there_is_one(verdict: str, right: bool) -> None:
+    model = ScriptedModel(verdict)
+    score = await Judge(model)(sample("", rubric="Is polite {and} short."), "Dear Sir or Madam, yes.")
+    assert (score.right, score.undecided) == (right, False)
+    (request,) = model.requests
+    assert "Is polite {and} short." in request.messages[-1].text
+    vague = await Judge(ScriptedModel("It depends"))(sample("", rubric="Is polite."), "Yes.")
+    assert vague.undecided
+
+
 async def test_a_judge_that_changes_its_verdict_with_the_order_scores_zero() -> None:
     score = await Judge(ScriptedModel(["yes", "no"]))(sample("blue"), "red")
     assert not score.right

@@ -87,7 +87,7 @@ class RunReport:
             question=truncate_middle(sample.question, QUESTION_CHARS),
             plan="\n".join(lines) or "(no valid plan)",
             answer=_short(answer),
-            expected=_short(sample.answer),
+            expected=_short(sample.answer or sample.details.get("rubric", "")),
             score=row.score,
         )
 

@@ -50,8 +50,11 @@ class TaskLine(Value, coerce_numbers_to_str=True):
     )
     question: str = Field(min_length=1)
     answer: str = ""
-    """The right answer; for `regex` a pattern, for `judge` also a description of a right answer."""
+    """The right answer; for `regex` a pattern."""
     scoring: Literal["exact", "numeric", "math", "regex", "code", "judge"] = "exact"
+    """By default `judge` with a rubric, `exact` without one."""
+    rubric: str = ""
+    """For `judge`: what a reply has to fulfil, instead of a right answer."""
     id: str | None = None
     domain: str = ""
     depth: int | None = None
@@ -65,12 +68,20 @@ class TaskLine(Value, coerce_numbers_to_str=True):
     cases: tuple[ProgramTest, ...] | None = None
     """For `code`: inputs and expected outputs, instead of `tests`."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _judge_by_rubric(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        return {"scoring": "judge", **fields} if "rubric" in fields else fields
+
     @model_validator(mode="after")
     def _check_scoring_requirements(self) -> Self:
+        if self.rubric and (self.scoring != "judge" or self.answer):
+            raise ValueError("a rubric needs scoring 'judge' and no answer; write what is right into the rubric")
         if self.scoring == "code" and not (self.tests or self.cases):
             raise ValueError("scoring 'code' needs tests or cases")
-        if self.scoring != "code" and not self.answer:
-            raise ValueError(f"scoring {self.scoring!r} needs an answer")
+        if self.scoring != "code" and not (self.answer or self.rubric):
+            rubric = " or a rubric" if self.scoring == "judge" else ", or a rubric for a judge"
+            raise ValueError(f"scoring {self.scoring!r} needs an answer{rubric}")
         if self.scoring == "numeric" and not _is_number(self.answer):
             raise ValueError(f"scoring 'numeric' needs a number as answer, such as 3.5 or 1,290, not {self.answer!r}")
         if self.scoring == "regex":
@@ -83,7 +94,7 @@ class TaskLine(Value, coerce_numbers_to_str=True):
     def sample(self, number: int) -> Sample:
         """Converts the line to a sample; `number` is its id if it has none."""
         details: dict[str, Any] = self.model_dump(include={"scoring", "tolerance", "tests", "cases"}, exclude_none=True)
-        details |= {"group": self.group} if self.group else {}
+        details |= {name: value for name in ("rubric", "group") if (value := getattr(self, name))}
         return Sample(
             id=self.id or str(number),
             question=self.question,
