@@ -315,6 +315,8 @@ def test_the_gate_opens_where_workers_are_right_on_different_questions() -> None
     assert few.reason.startswith("nothing can be concluded from 4 questions in 4 groups")
     cut = measure_room(table({A: [1, 0] * 10, B: [1, 0] * 10}), [A, B], [], groups, is_whole=False)
     assert cut.reason.startswith("room above the best fixed workflow is not shown on the questions that the caps")
+    right = measure_room(table({A: [1] * 20, B: [1, 0] * 10}), [A, B], [], groups, is_whole=False)
+    assert right.reason.endswith("give more kinds of questions, or your own `group`")
     nothing = measure_room(table({A: [0] * 20}), [A], [], groups)
     assert nothing.reason == "there is nothing to learn: no workflow answered any question"
 

@@ -147,7 +147,7 @@ def _reason(room: Estimate, gain: Estimate, oracle: Estimate, saving: float, *, 
             f"nothing can be concluded from {room.n} questions in {room.groups} groups on which all workflows ran; "
             f"at least {MIN_GROUPS} groups are needed: raise the caps and run the same command again"
         )
-    if not is_whole:
+    if not is_whole and oracle.value - room.value < 1:  # more workflows can't do better than one that is always right
         return (
             "room above the best fixed workflow is not shown on the questions that the caps allowed "
             f"({_points(room.value)} percentage points, {interval}): raise the caps and run the same command again"
