@@ -25,17 +25,22 @@ REAL_MODELS = {"llamaindex_swap", "quickstart", "rag_swap"}
 """Examples that run the embedded models."""
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
+SOURCES = sorted(
+    path for path in ROOT.glob("packages/*/src/**/*.py") if "    ```py" in path.read_text(encoding="utf-8")
+)
+"""Modules whose docstrings have examples in Python."""
+
 SEPARATE_SECTIONS = [ROOT / "README.md", ROOT / "docs" / "quickstart.md"]
 """Pages of which readers copy one section, so that each block runs alone."""
 
 
 def blocks() -> list[CodeExample]:
-    return [one for one in find_examples(*PAGES) if one.prefix.startswith("python")]
+    return [one for one in find_examples(*PAGES, *SOURCES) if one.prefix.startswith("python")]
 
 
 def blocks_with_vendors() -> list[CodeExample]:
     """Lists the blocks that call OpenAI's models through a conductor."""
-    examples = (one for one in find_examples(*PAGES) if one.prefix == "py")
+    examples = (one for one in find_examples(*PAGES, *SOURCES) if one.prefix == "py")
     return [one for one in examples if "conductor import" in one.source and "gpt-6" in one.source]
 
 

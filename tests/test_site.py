@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from check_reference import members_found, public_names, without_heading
+from check_reference import cut_summaries, members_found, public_names, special_methods, without_heading
 from run_picture import run_svg
 from stage_site import MODULES, NOT_SEARCHED, ROOT, BrokenLinkError, outside_navigation, repeats_others, stage
 
@@ -126,6 +126,16 @@ def test_a_member_of_a_class_that_is_a_search_result_is_found() -> None:
         {"location": "reference/a/#a.Model.b", "level": 3},
     ]
     assert members_found([guide, *class_and_member]) == ["reference/a/#a.Model.b"]
+
+
+def test_a_summary_that_ends_in_the_middle_of_a_sentence_is_found() -> None:
+    cells = ["<p>Calls of a conductor take the <code>slots</code></p>", "<p>See <code>Worker</code>.</p>"]
+    page = "".join(f'<td><div class="doc-md-description">{cell}</div></td>' for cell in cells)
+    assert cut_summaries(page) == ["Calls of a conductor take the slots"]
+
+
+def test_a_special_method_in_the_reference_is_found() -> None:
+    assert special_methods('<h3 id="shop.Order.__setattr__"><h3 id="shop.Order.total">') == ["shop.Order.__setattr__"]
 
 
 def test_the_picture_of_the_first_screen_is_that_of_the_saved_run() -> None:

@@ -36,7 +36,17 @@ from rl_conductor.workflow.workflow import Workflow
 
 
 class Conductor:
-    """Plans and runs workflows over a pool of workers. It is a `Model`, so it can be used wherever a model can."""
+    """Plans and runs workflows over a pool of workers. It is a `Model`, so it can be used wherever a model can.
+
+    Examples:
+        ```py
+        from rl_conductor import Conductor, Limits
+
+        workers = {"strong": "openai:gpt-6-sol", "cheap": "openai:gpt-6-luna"}
+        conductor = Conductor("openai:gpt-6-sol", workers, limits=Limits(usd="0.50"))  # the first one plans
+        print(conductor.run_sync("Compare renting and buying a flat for 5 years.").text)
+        ```
+    """
 
     price: Price | None = FREE
     """Free by itself: every call is priced by the model that it goes to."""

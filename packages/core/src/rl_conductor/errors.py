@@ -49,7 +49,7 @@ class ConductorError(Exception):
     ends_run = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Keeps the attributes for other processes; Python would call the class with the message only, which fails."""
+        # Keeps the attributes for other processes; Python would call the class with the message only, which fails.
         return _restore, (type(self), self.args, self.__dict__)
 
 

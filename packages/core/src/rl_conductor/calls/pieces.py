@@ -42,7 +42,7 @@ class PieceMerger:
         self._waiting = ""
 
     def add(self, text: str) -> None:
-        """Adds a piece."""
+        """Passes a piece on, or keeps it until there is enough to pass on."""
         self._waiting += text
         if self._passed_on < MAX_SMALL_PIECES or len(self._waiting) >= MIN_LATE_CHARS:
             self.end()

@@ -85,7 +85,7 @@ class FunctionModel(OnePieceModel):
         return None if result is None else result_text(result)
 
     def to_completion(self, text: str, result: object) -> Completion:  # noqa: ARG002  (for subclasses)
-        """Builds the completion with the text of what the function returned."""
+        """Builds the completion with the text of the function's result."""
         return Completion(message=Message.assistant(text), usage=USAGE, model=self.name)
 
 

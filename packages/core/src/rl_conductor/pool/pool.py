@@ -110,7 +110,7 @@ class Closeable(Protocol):
     """Something with connections to close."""
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Closes the connections that are open."""
 
 
 async def close_all(models: Iterable[Closeable]) -> None:

@@ -42,7 +42,20 @@ class Flow(UserValue):
 
 
 class Policy(UserValue):
-    """Restricts the workers and data flows of a request. The default allows everything."""
+    """Restricts the workers and data flows of a request. The default allows everything.
+
+    Examples:
+        ```python
+        from rl_conductor import DataRule, Flow, Policy
+
+        policy = Policy(
+            deny={"tag:experimental"},
+            data_class="personal",  # the planner and the workers must be in the EU
+            data_rules={"personal": DataRule(regions={"eu"})},
+            forbid=[Flow(reader="writer", source="crm")],  # nothing from `crm` may reach `writer`
+        )
+        ```
+    """
 
     allow: Names = frozenset({"*"})
     """Selectors of the workers that may be used."""

@@ -42,18 +42,22 @@ class ChatConductor(ChatConductorSettings):
     """A chat model that answers by planning a workflow over other models and running it.
 
     Without arguments it uses the models found on this machine: a pool file, vendors' API keys, a local server, or tiny
-    embedded models.
+    embedded models. Settings can be assigned later, and a wrong value is refused at once.
 
-    Raises:
-        ConfigError: a worker or the planner can't be created, or an option is wrong; the message says what to write.
-        PolicyError: the policy allows no workflow.
+    Examples:
+        ```py
+        from langchain_conductor import ChatConductor
+
+        chat = ChatConductor({"strong": "openai:gpt-6-sol", "cheap": "openai:gpt-6-luna"})  # the first one also plans
+        print(chat.invoke("Compare renting and buying a flat for 5 years.").text)
+        ```
     """
 
     def __init__(self, workers: Mapping[str, AnyWorker] | None = None, **settings: Any) -> None:
         """Creates the model. `workers` may be positional; the fields of this class are the other settings.
 
         Raises:
-            ConfigError: a worker or the planner can't be created, or a setting belongs to the workers.
+            ConfigError: a worker or the planner can't be created, or a setting is wrong or belongs to the workers.
             PolicyError: the policy allows no workflow.
         """
         if isinstance(workers, str):

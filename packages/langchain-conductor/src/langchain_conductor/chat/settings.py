@@ -115,12 +115,7 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets a field; the conductor is built again if it depends on the field, and errors leave it as it was.
-
-        Raises:
-            ConfigError: the value has the wrong type, or no conductor can be built with it.
-            PolicyError: the policy allows no workflow.
-        """
+        # The conductor is built again if it depends on the field. Errors leave both as they were.
         if name == "profile":
             reject_profile_name(value)
         if name in ChatConductorSettings.model_fields.keys() - BaseChatModel.model_fields.keys():

@@ -68,7 +68,7 @@ class RunnableModel:
         price: Price | None = None,
         capabilities: Capabilities | None = None,
     ) -> None:
-        """Wraps `runnable`.
+        """Wraps a runnable as a model of the core.
 
         Args:
             runnable: its output may be text, a message, a state with `messages`, or any value that JSON can represent.

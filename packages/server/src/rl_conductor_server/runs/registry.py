@@ -40,7 +40,7 @@ class RunRegistry:
         replays: RunQueue,
         on_answer: Callable[[AdmittedRequest, Trace], None],
     ) -> None:
-        """Starts without runs.
+        """Creates a registry without runs.
 
         Args:
             store: where runs and answers are stored.

@@ -41,7 +41,7 @@ class RunQueue:
         is_shared: Callable[[], bool] = lambda: False,
         on_queue: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Starts without runs.
+        """Creates a queue without runs.
 
         Args:
             max_running: the number of slots.

@@ -96,7 +96,7 @@ def core_request(
 
 
 def core_tool(tool: ToolInfo) -> Tool:
-    """Converts a tool."""
+    """Converts a tool of inspect-ai to one of the core."""
     parameters = tool.parameters.model_dump(exclude_none=True)
     return Tool(name=tool.name, description=tool.description, parameters=parameters)
 
@@ -108,7 +108,7 @@ def _core_tool_choice(choice: ToolChoice) -> str:
 
 
 def core_message(message: ChatMessage) -> Message:
-    """Converts one message.
+    """Converts a message of inspect-ai to one of the core.
 
     Raises:
         ConfigError: it has content that not every worker can take, such as audio.

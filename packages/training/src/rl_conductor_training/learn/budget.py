@@ -29,7 +29,7 @@ class SharedBudget:
     """The caps of a whole learning run; each stage may use a part of them, counted from the start of learning."""
 
     def __init__(self, limits: Limits, previous_spending: Amount) -> None:
-        """Creates the budget.
+        """Creates the budget, from which earlier spending is already taken.
 
         Args:
             limits: the caps; `seconds` counts from now.
@@ -66,7 +66,7 @@ class SharedBudget:
         return Cost(usd=float(amounts.usd), tokens=amounts.tokens, calls=amounts.calls, seconds=self.elapsed)
 
     def note_call(self, reserved: Amount) -> None:
-        """Notes what a call reserves."""
+        """Keeps the largest amounts that a call has reserved."""
         usd, tokens = float(reserved.usd), reserved.tokens
         largest = self.largest_call
         self.largest_call = Cost(usd=max(usd, largest.usd), tokens=max(tokens, largest.tokens), calls=1)

@@ -279,7 +279,7 @@ class Runner:
         return scores[key]
 
     async def _score_anew(self, sample: Sample, text: str) -> Score:
-        """Scores an answer.
+        """Scores an answer that has no score yet.
 
         Raises:
             ConfigError: the task's scorer fails, or its judge has no price.

@@ -26,7 +26,7 @@ class TrainingBudget:
     """The caps on the calls to workers of a whole training run, or of one of its processes."""
 
     def __init__(self, limits: Limits, previous: Amount = NOTHING, *, share: int = 1) -> None:
-        """Creates the budget.
+        """Creates the budget, from which earlier spending is already taken.
 
         Args:
             limits: the caps on dollars, tokens and time; `seconds` counts from now.

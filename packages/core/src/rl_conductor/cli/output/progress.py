@@ -110,10 +110,10 @@ class NoDisplay:
     """The display of a quiet run, which shows nothing."""
 
     def show(self, event: Event) -> None:
-        """Does nothing."""
+        """Shows nothing of the event."""
 
     def stop(self) -> None:
-        """Does nothing."""
+        """Has no display to end."""
 
 
 # ----------------------------------------------------------------------------------- in a terminal

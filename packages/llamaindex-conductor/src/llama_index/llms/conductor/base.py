@@ -57,15 +57,18 @@ from .workers import WorkersLike, context_window, max_output_tokens
 
 
 class Conductor(StructuredOutputLLM):
-    """A language model that answers by writing a workflow over other models and running it.
+    """An LLM that answers by planning a workflow over other models, indexes and agents, and running it.
+
+    Without arguments it uses the models found on this machine: a pool file, vendors' API keys, a local server, or tiny
+    embedded models. Settings can be assigned later, and a wrong value is refused at once.
 
     Examples:
-        ```python
+        ```py
         from llama_index.core import Settings
         from llama_index.llms.conductor import Conductor
 
-        Settings.llm = Conductor()  # vendors' keys, a local server, or tiny embedded models
-        Settings.llm = Conductor(["openai:gpt-6-sol", "anthropic:claude-haiku-5-5"])
+        Settings.llm = Conductor({"strong": "openai:gpt-6-sol", "cheap": "openai:gpt-6-luna"})
+        print(Settings.llm.complete("Compare renting and buying a flat for 5 years."))
         ```
     """
 

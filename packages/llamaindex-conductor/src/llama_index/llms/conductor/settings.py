@@ -78,12 +78,7 @@ class ConductorSettings(FunctionCallingLLM):
 
     @override
     def __setattr__(self, name: str, value: Any) -> None:
-        """Sets a field, which applies from the next call on; after an error the LLM is as it was.
-
-        Raises:
-            ConfigError: the value has the wrong type, or no conductor can be built with it.
-            PolicyError: the policy allows no workflow.
-        """
+        # The value applies from the next call on. After an error, the LLM is as it was.
         if name in ConductorSettings.model_fields.keys() - FunctionCallingLLM.model_fields.keys():
             changed = self.model_copy(update={name: value})
             value = getattr(changed, name)
@@ -174,7 +169,7 @@ class ConductorSettings(FunctionCallingLLM):
         return None if value is None else value.model_dump(mode="json")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the workers themselves; LlamaIndex's default silently omits those that can't be pickled."""
+        # Pickles the workers themselves; LlamaIndex's default silently omits those that can't be pickled.
         return type(self).from_dict, (
             {
                 **self.to_dict(),

@@ -58,7 +58,7 @@ class EvolvedInstructions(SearchingLearner):
     description = "planner with evolved instructions and cards"
 
     def __init__(self, *, reflection_model: Model | str | None = None, max_runs: int = MAX_RUNS, seed: int = 0) -> None:
-        """Creates the learner.
+        """Creates the learner; nothing is called before `search`.
 
         Args:
             reflection_model: the model, or its `provider:name`, that rewrites the texts; by default the planner's.

@@ -49,7 +49,7 @@ class PlannerWeights(SearchingLearner):
     description = "planner trained on the table"
 
     def __init__(self, settings: TableSettings | None = None) -> None:
-        """Creates the learner.
+        """Creates the learner; nothing is trained before `search`.
 
         Raises:
             ConfigError: torch or another library of the `train` extra is missing.

@@ -39,7 +39,7 @@ class LlamaIndexFunction(FunctionModel):
 
     @override
     def to_completion(self, text: str, result: object) -> Completion:
-        """Builds the completion, with the source nodes of what the function returned."""
+        """Builds the completion of a function's result, with its source nodes."""
         completion = super().to_completion(text, result)
         nodes, usage = nodes_of_result(result), priced(Usage(), self.price)
         return SourcedCompletion(**dict(completion) | {"usage": usage}, source_nodes=nodes)

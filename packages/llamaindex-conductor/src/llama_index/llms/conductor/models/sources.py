@@ -51,7 +51,7 @@ def unique_nodes(calls: Iterable[SourcedCall]) -> tuple[NodeWithScore, ...]:
 
 
 def nodes_of_result(result: object) -> tuple[NodeWithScore, ...]:
-    """Returns the source nodes of what an engine, a retriever, a tool or a function returned."""
+    """Returns the source nodes in the result of an engine, a retriever, a tool or a function."""
     nodes = getattr(result, "source_nodes", result)
     if isinstance(nodes, str) or not isinstance(nodes, Sequence):
         return ()

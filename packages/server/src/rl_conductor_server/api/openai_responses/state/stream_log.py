@@ -20,7 +20,7 @@ class StreamLog:
     """The stream of one response."""
 
     def __init__(self, run: RunHandle, store: Store, *, has_progress: bool, is_deferred: bool) -> None:
-        """Observes a run.
+        """Observes a run, and stores its stream piece by piece.
 
         Args:
             run: the run.
