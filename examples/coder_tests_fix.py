@@ -9,8 +9,9 @@ import json
 from langchain.agents import create_agent
 from langchain_core.tools import tool
 
-from langchain_conductor import ChatConductor, RunnableConductor, RunnableModel
-from rl_conductor import Card, Message, Policy, Request, ScriptedModel, Worker, discover
+from langchain_conductor import ChatConductor, RunnableConductor
+from rl_conductor import Message, Policy, Request, ScriptedModel, discover
+from rl_conductor.pool import AnyWorker
 from rl_conductor.types import ToolCall
 from rl_conductor_training.sandbox.sandbox import ResourceLimits, extract_program, run_python
 
@@ -29,10 +30,10 @@ async def run_tests(program: str) -> str:
     return "The tests pass." if ran.status == "ok" else f"The tests fail: {ran.error.strip().splitlines()[-1]}"
 
 
-def create_tester(model: ChatConductor) -> Worker:
+def create_tester(model: ChatConductor) -> AnyWorker:
     """Creates a worker from an agent, with a description for the planner."""
     agent = create_agent(model, [run_tests], system_prompt="Run the tests on the program and report their result.")
-    return Worker.of("tester", RunnableModel(agent), card=Card(name="tester", strengths="runs the tests"))
+    return {"model": agent, "description": "runs the tests"}
 
 
 def real_models() -> ChatConductor | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rl_conductor import Conductor, Planner, ScriptedModel, WorkerPool
+from rl_conductor import Conductor, ScriptedModel
 from rl_conductor.errors import RefusedError
 from rl_conductor.guardrails import Allow, Content, Guardrail, Redact, Refuse, Stage, Verdict
 
@@ -31,14 +31,11 @@ class NoPromises(Guardrail):
 
 
 PLAN = 'model_id = [0, 1]\nsubtasks = ["Look it up.", "Answer."]\naccess_list = [[], ["all"]]'
-lookup = ScriptedModel(f"Order of {CUSTOMER}: delivered on Monday.", name="lookup")
-support = ScriptedModel(["Your order was delivered on Monday.", "We will refund you today."], name="support")
-planner = ScriptedModel(PLAN, name="planner")
-conductor = Conductor(
-    Planner(model=planner),
-    WorkerPool({"lookup": lookup, "support": support}),
-    guardrails=[HideCustomer(), NoPromises()],
-)
+lookup = ScriptedModel(f"Order of {CUSTOMER}: delivered on Monday.")
+support = ScriptedModel(["Your order was delivered on Monday.", "We will refund you today."])
+planner = ScriptedModel(PLAN)
+workers = {"lookup": lookup, "support": support}
+conductor = Conductor(planner, workers, guardrails=[HideCustomer(), NoPromises()])
 
 trace = conductor.run_sync(f"I am {CUSTOMER}. Where is my order?")
 print(trace.text)

@@ -1,16 +1,14 @@
 """A policy keeps the replies of one worker from another, even through other steps and replacement workers."""
 
-from rl_conductor import Conductor, Flow, Policy, RunError, ScriptedModel, Step, WorkerPool, Workflow, WorkflowError
+from rl_conductor import Conductor, Flow, Policy, RunError, ScriptedModel, Step, Workflow, WorkflowError
 
-pool = WorkerPool(
-    {
-        "hr": ScriptedModel("Anna earns 5,000."),
-        "inside": ScriptedModel("A summary of the evidence."),
-        "outside": ScriptedModel("A letter."),
-    }
-)
+workers = {
+    "hr": ScriptedModel("Anna earns 5,000."),
+    "inside": ScriptedModel("A summary of the evidence."),
+    "outside": ScriptedModel("A letter."),
+}
 policy = Policy(forbid=[Flow(reader="outside", source="hr")])
-conductor = Conductor(pool["inside"].model, pool, policy=policy, access="positional")
+conductor = Conductor(workers["inside"], workers, policy=policy, access="positional")
 
 leak = Workflow(
     steps=[

@@ -3,10 +3,10 @@
 With a vendor's API key, the vendor's models plan and write. Without one, scripted models replace them.
 """
 
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import Runnable, RunnableLambda
 
-from langchain_conductor import ChatConductor, RunnableConductor, RunnableModel
-from rl_conductor import Card, Flow, Policy, ScriptedModel, Worker, discover
+from langchain_conductor import ChatConductor, RunnableConductor
+from rl_conductor import Flow, Policy, ScriptedModel, discover
 
 QUESTION = "Write two lines about our new director for the staff newsletter."
 PUBLIC = ["Ada Vik leads the Oslo office from May on.", "The Oslo office has forty people."]
@@ -19,30 +19,31 @@ access_list = [[], [], ["all"]]"""
 INSIDE = LEAK.replace("[0, 1, 3]", "[0, 1, 2]")
 
 
-def document_worker(name: str, documents: list[str]) -> Worker:
-    """Creates a worker that searches documents; any runnable works, such as a chain with your retriever."""
+def retriever(documents: list[str]) -> Runnable[str, str]:
+    """Returns a runnable that finds the best document for a question, in place of a chain with your retriever."""
 
     def search(question: str) -> str:
         words = set(question.lower().split())
         return max(documents, key=lambda document: len(words & set(document.lower().split())))
 
-    return Worker.of(name, RunnableModel(RunnableLambda(search)), card=Card(name=name, strengths="looks things up"))
+    return RunnableLambda(search)
 
 
-def writers() -> list[Worker]:
-    """Returns a worker that runs inside the company and one that runs outside."""
-    models = [worker.model for worker in discover().pool.values()]
-    if discover().embedded:
-        models = [ScriptedModel(f"Ada Vik leads Oslo from May on. ({where})") for where in ("inside", "outside")]
-    inside = Worker.of("inside", models[0], card=Card(name="inside", strengths="writes"))
-    outside = Worker.of("outside", models[-1], card=Card(name="outside", strengths="writes best", tags={"outside"}))
-    return [inside, outside]
+found = discover()
+models = [worker.model for worker in found.pool.values()]
+if found.embedded:
+    models = [ScriptedModel(f"Ada Vik leads Oslo from May on. ({where})") for where in ("inside", "outside")]
 
-
-workers = [document_worker("public", PUBLIC), document_worker("personnel", PERSONNEL), *writers()]
-planner = ScriptedModel([LEAK, INSIDE]) if discover().embedded else discover().planner
-policy = Policy(forbid=[Flow(reader="tag:outside", source="personnel")])
-chat = ChatConductor(workers={worker.name: worker for worker in workers}, planner=planner, policy=policy)
+chat = ChatConductor(
+    {
+        "public": {"model": retriever(PUBLIC), "description": "looks up what was published"},
+        "personnel": {"model": retriever(PERSONNEL), "description": "looks up personnel files"},
+        "inside": {"model": models[0], "description": "writes"},
+        "outside": {"model": models[-1], "description": "writes best", "tags": ["outside"]},
+    },
+    planner=ScriptedModel([LEAK, INSIDE]) if found.embedded else found.planner,
+    policy=Policy(forbid=[Flow(reader="tag:outside", source="personnel")]),
+)
 
 trace = RunnableConductor(chat).invoke(QUESTION)
 for error in trace.rounds[0].plan.errors:
