@@ -151,7 +151,7 @@ LOOK_UP = plan(
     (2, "Write a price tag.", [1]),
     (3, "Answer.", [0, 2]),
 )
-SALARY, PRICE = "5,400", "189"
+SALARY, PRICE = "5,400", "189 euros"
 
 
 def introduce(name: str) -> str:
