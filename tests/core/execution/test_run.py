@@ -666,6 +666,16 @@ async def test_another_worker_answers_if_a_reply_is_not_in_the_format_that_the_c
     assert trace.rejected is None
 
 
+@pytest.mark.parametrize("choice", ["required", "search"])
+async def test_an_earlier_steps_text_is_no_answer_where_a_tool_must_be_called(choice: str) -> None:
+    request = asking().model_copy(update={"tool_choice": choice})
+    made = conductor([TWO], pool_of(a="A", b="no call"), retries=0)
+    with pytest.raises(RunError, match=r"step 2: .*the reply has no call of a tool") as caught:
+        await made.run(request)
+    assert caught.value.trace.rejected is not None
+    assert caught.value.trace.rejected.text == "A"  # of the worker that took the step
+
+
 async def test_a_listener_that_cancels_the_run_before_its_call_ends_it() -> None:
     model = Gated("A", lambda _: asyncio.sleep(0.01))
 

@@ -8,11 +8,11 @@ from typing import Any
 import openai
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.structured_output import ProviderStrategy
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_anthropic import ChatAnthropic
 from langchain_core import exceptions
 from langchain_core.exceptions import OutputParserException
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -30,8 +30,8 @@ from rl_conductor.integration import run_sync
 from rl_conductor.types import Completion, JsonFormat, Message
 
 REFUSED = getattr(exceptions, "ModelRefusalError", OutputParserException)
-"""The error since langchain-core 1.7.5; before, parsers of tool calls return `None` for a reply without any."""
-"""LangChain's error for refusals; before langchain-core 1.7.5 it was that of any parser."""
+"""LangChain's error for refusals since langchain-core 1.7.5; before, it was that of any parser, and parsers of tool
+calls returned `None` for a reply without any."""
 
 
 class Place(BaseModel):
@@ -202,6 +202,17 @@ async def test_the_raw_message_of_a_langchain_worker_is_what_it_wrote(vendor: Ve
     assert (output["raw"].text, output["parsed"]) == ("I'd rather not.", None)
     assert "not" in str(output["parsing_error"])
     assert output["raw"].usage_metadata["output_tokens"] >= COUNTS.output
+
+
+@pytest.mark.parametrize("way", ["invoke", "stream"])
+async def test_an_agent_whose_last_step_calls_no_tool_gets_no_draft_in_its_place(way: str) -> None:
+    workers = {"drafter": ScriptedModel("A draft."), "writer": ScriptedModel("I'd rather not.")}
+    two_steps = ScriptedModel([plan((0, "Draft.", []), (1, "Answer.", ["all"]))] * 2)
+    chat = ChatConductor(workers, planner=two_steps, max_retries=0)
+    with pytest.raises(RunError, match="no call of a tool"):
+        await output_of(chat.with_structured_output(Place, method="function_calling"), way)
+    with pytest.raises(RunError, match="no call of a tool"):
+        await create_agent(chat, response_format=ToolStrategy(Place)).ainvoke({"messages": [HumanMessage(QUESTION)]})
 
 
 def test_a_dict_that_violates_a_strict_schema_is_a_parsing_error() -> None:

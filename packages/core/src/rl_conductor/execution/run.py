@@ -249,9 +249,10 @@ class Run:
         """Selects the answer from the rounds so far; none if a guardrail blocked it."""
         if self.context.all_guardrails and answer_block(self.rounds) is not None:
             return None
-        # An earlier step's reply won't do where the policy says who answers, or where only the last step was told the
-        # response format.
-        allow_evidence = self.policy.pinned is None and self.request.response_format is None
+        # An earlier step's reply won't do where the policy says who answers, or where only the last step was told what
+        # form the answer must have.
+        requires_form = self.request.response_format is not None or self.request.requires_call
+        allow_evidence = self.policy.pinned is None and not requires_form
         if self.context.guardrails and checks_answer(self.context):  # an earlier reply was not checked as an answer
             allow_evidence = False
         return select_answer(self.rounds, streamed_text=self.streamed_text, allow_evidence=allow_evidence)

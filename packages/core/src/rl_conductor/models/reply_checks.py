@@ -60,9 +60,9 @@ def check_format(completion: Completion, request: Request) -> Completion:
 
 
 def _missing_call(completion: Completion, request: Request) -> str | None:
-    choice = request.tool_choice
-    if not request.tools or choice in ("auto", "none"):
+    if not request.requires_call:
         return None
+    choice = request.tool_choice
     called = [call.name for call in completion.message.tool_calls]
     is_met = bool(called) if choice == "required" else choice in called
     return None if is_met else f"the reply has no call of a tool, which tool_choice {choice!r} requires"

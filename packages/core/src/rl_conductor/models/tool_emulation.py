@@ -96,7 +96,7 @@ class ToolCallReader:
         self.calls: tuple[ToolCall, ...] = ()
         """The parsed tool calls; empty until `end` is called."""
         self._tools = offered_tools(request)
-        self._call_required = request.tool_choice not in ("auto", "none")
+        self._call_required = request.requires_call
         self._max_calls = None if request.parallel_tool_calls else 1
         self._model = model
         self._pending = ""

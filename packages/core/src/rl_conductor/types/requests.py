@@ -133,6 +133,11 @@ class Request(Value):
         return tuple(name for name, is_needed in needs.items() if is_needed)
 
     @property
+    def requires_call(self) -> bool:
+        """Whether the reply has to call a tool."""
+        return bool(self.tools) and self.tool_choice not in ("auto", "none")
+
+    @property
     def last_calls(self) -> int | None:
         """The index of the assistant message with tool calls, if their results end this request, except for notes.
 
