@@ -370,9 +370,18 @@ def test_an_invalid_tool_is_refused(tool: Any) -> None:
         core_tool(tool)
 
 
-def test_a_tool_of_a_vendors_server_is_refused() -> None:
+@pytest.mark.parametrize(
+    "tool", [{"type": "web_search_preview"}, {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]
+)
+def test_a_tool_of_a_vendors_server_is_refused(tool: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="runs only on its vendor's server"):
-        core_tool({"type": "web_search_preview"})
+        core_tool(tool)
+
+
+def test_a_tool_in_anthropics_form_is_a_function() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tool = core_tool({"type": "custom", "name": "weather", "input_schema": schema})
+    assert tool == Tool(name="weather", parameters=schema)
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "bedrock_converse"])

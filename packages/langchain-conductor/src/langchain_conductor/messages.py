@@ -60,6 +60,9 @@ SIGNATURE_PREFIXES = {"anthropic": THINKING_PREFIX, "google_genai": THOUGHT_PREF
 OPENAI_ROLE_KEY = "__openai_role__"
 """LangChain's key, in the `additional_kwargs` of a system message, for OpenAI's role `developer`."""
 
+FUNCTION_TYPES = ("function", "custom", "object")
+"""The `type` of tools that a program runs: OpenAI's, Anthropic's, and that of a JSON schema."""
+
 CACHE_WRITE_DETAILS = ("cache_creation", "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Names of tokens written to a vendor's cache. Anthropic's package sets either the first one or those by lifetime."""
 
@@ -144,16 +147,22 @@ def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:
         ConfigError: `tool` is not a tool, or only a vendor's own server can run it.
     """
     try:
-        function = convert_to_openai_tool(tool, strict=strict).get("function")
+        converted = {} if _is_server_tool(tool) else convert_to_openai_tool(tool, strict=strict)
     except ValueError as error:
         accepted = "a function, a LangChain tool, a pydantic class or a JSON schema with a title"
         raise ConfigError(f"{tool!r} is not a tool; write {accepted}") from error
+    function = converted.get("function")
     if function is None:
         raise ConfigError(
             f"the tool {tool!r} runs only on its vendor's server, not with every worker; write a function instead"
         )
     fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}
     return Tool.model_validate({**fields, "strict": function.get("strict")})
+
+
+def _is_server_tool(tool: AnyTool) -> bool:
+    """Whether its vendor runs the tool, such as `web_search_20250305`, which LangChain would take for a function."""
+    return isinstance(tool, dict) and tool.get("type", "function") not in FUNCTION_TYPES
 
 
 def _core_reply(message: AIMessage) -> Message:
