@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from mcp import MCPError
 from mcp.server.mcpserver import MCPServer as Server
 from mcp_types import CONNECTION_CLOSED, CallToolResult, TextContent
+from starlette.responses import RedirectResponse
 
 import mcp_shop
 from core.runs import SOON, plan
@@ -284,6 +286,23 @@ async def test_secrets_are_sent_to_the_server_only(shop: mcp_shop.Site) -> None:
     with pytest.raises(ToolSourceError) as caught:
         await MCPServer(url=f"http://user:{SECRET}@127.0.0.1:9/mcp?key={SECRET}").list_tools()
     assert SECRET not in str(caught.value)
+
+
+async def test_secrets_in_an_address_are_in_no_log_and_in_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def redirect(scope: Any, receive: Any, send: Any) -> None:
+        address = f"http://elsewhere.example/mcp?{scope['query_string'].decode()}"
+        await RedirectResponse(address)(scope, receive, send)
+
+    with mcp_shop.serve(redirect) as site:
+        server = MCPServer(url=f"{site.url}?apiKey={SECRET}".replace("://", "://me:pass-word@"))
+        with pytest.raises(ToolSourceError, match="Redirect to http://elsewhere.example/mcp not followed") as caught:
+            await server.list_tools()
+        await server.aclose()
+    shown = [str(caught.value), *(record.getMessage() for record in caplog.records)]
+    assert any("HTTP Request: POST" in text for text in shown)
+    assert not any(SECRET in text or "pass-word" in text for text in shown)
 
 
 async def test_a_missing_program_is_named() -> None:

@@ -10,6 +10,7 @@ import pickle
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -454,6 +455,17 @@ async def test_a_withheld_answer_is_a_bad_response_that_no_retry_mends(
     with pytest.raises(BadResponseError) as caught:
         await ask(subject.model(scenario), HELLO)
     assert not caught.value.retryable
+
+
+@pytest.mark.needs("echo", "wire")
+async def test_no_log_shows_the_password_in_an_address(subject: Subject, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = subject.wire.url.replace("://", "://me:pass-word@")
+    with suppress(ModelError):  # of services that want a key
+        await subject.model("echo", url=url).complete(HELLO)
+    logged = [record.getMessage() for record in caplog.records]
+    assert any(subject.wire.url.partition("://")[2] in message for message in logged)
+    assert not any("pass-word" in message for message in logged)
 
 
 @both_ways

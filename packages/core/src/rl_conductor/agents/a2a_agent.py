@@ -21,7 +21,8 @@ from rl_conductor._internal.streams import within
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, StreamingModel, require
-from rl_conductor.models.endpoints import is_http_url, redact_url, usable_key
+from rl_conductor.models.endpoints import is_http_url, redact_url, url_secrets, usable_key
+from rl_conductor.models.http.request_log import redact_in_logs
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_checks import checked
 from rl_conductor.text.truncation import truncate_middle
@@ -84,7 +85,8 @@ class A2AAgent(StreamingModel):
         key = usable_key("api_key", api_key)
         if key:
             self.headers["Authorization"] = SecretStr(f"Bearer {key}")
-        self._secrets = (key, parts.password, *(value.get_secret_value() for value in self.headers.values()))
+        self._secrets = (key, *url_secrets(self.url), *(value.get_secret_value() for value in self.headers.values()))
+        redact_in_logs(self.url)
         self.price = price
         self._description = description
         self._card: dict[str, Any] | None = None

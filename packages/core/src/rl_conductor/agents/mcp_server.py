@@ -28,7 +28,8 @@ from rl_conductor.agents.tool import (
     vendor_safe_name,
 )
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import is_http_url, redact_url
+from rl_conductor.models.endpoints import is_http_url, redact_url, url_secrets
+from rl_conductor.models.http.request_log import redact_in_logs
 from rl_conductor.models.redaction import redact_secrets
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Tool
@@ -100,6 +101,7 @@ class MCPServer:
         self.env = {key: SecretStr(value) for key, value in (env or {}).items()}
         self.headers = {key: SecretStr(value) for key, value in (headers or {}).items()}
         self._connections = PerLoop(partial(_connect, self))
+        redact_in_logs(url)
 
     @property
     def title(self) -> str:
@@ -149,9 +151,9 @@ class MCPServer:
         return ToolSourceError(f"{self.title}: {self.redact(reason)}", model=self.title)
 
     def redact(self, text: str) -> str:
-        """Removes the values of headers and environment variables from a text of the server."""
+        """Removes the values of headers and environment variables, and those in the URL, from a text of the server."""
         secrets = (secret.get_secret_value() for secret in (*self.env.values(), *self.headers.values()))
-        return redact_secrets(text, [part for secret in secrets for part in secret.split()])
+        return redact_secrets(text, [*url_secrets(self.url), *(part for secret in secrets for part in secret.split())])
 
 
 class MCPTool:

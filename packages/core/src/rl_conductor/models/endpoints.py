@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from rl_conductor.errors import AuthenticationError, ConfigError
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE, Price
 
+_SECRET_PARAMETER = re.compile("auth|code|key|pass|secret|sig|token", re.IGNORECASE)
+"""Names of parameters of a URL that hold a key."""
 _USER_INFO = re.compile(r"^(\w+://)?.*@", re.DOTALL)
 
 
@@ -47,7 +50,7 @@ class Credentials:
     @property
     def secrets(self) -> tuple[str | None, ...]:
         """The values that must not appear in errors."""
-        return self.key, urlsplit(self.base_url).password
+        return self.key, *url_secrets(self.base_url)
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,17 @@ def redact_url(url: str) -> str:
     return re.split("[?#]", _USER_INFO.sub(r"\1", url))[0]
 
 
+def url_secrets(url: str) -> tuple[str, ...]:
+    """Returns the secrets in `url`: its password, also as it is sent in a header, and keys in its query."""
+    parts = urlsplit(url)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    secrets = [password, parts.password, b64encode(f"{user}:{password}".encode()).decode()] if password else []
+    for name, _, value in (parameter.partition("=") for parameter in parts.query.split("&")):
+        if _SECRET_PARAMETER.search(name):
+            secrets += (value, unquote(value))
+    return tuple(dict.fromkeys(secret for secret in secrets if secret))
+
+
 def is_http_url(text: str) -> bool:
     """Returns whether `text` is an address that begins with `http://` or `https://`."""
     try:
@@ -160,6 +174,9 @@ def _address(url: str) -> str:
     if not is_http_url(address):
         redacted = redact_url(address)
         raise ConfigError(f"base_url {redacted!r} is not a valid URL: write one such as 'http://localhost:8000/v1'")
+    if re.search("[?#]", address):
+        advice = "leave out what follows the '?' or '#', as paths are added to the end; pass a key as api_key=..."
+        raise ConfigError(f"base_url {redact_url(address)!r} has a query or a fragment: {advice}")
     return address
 
 

@@ -18,6 +18,7 @@ from rl_conductor.errors import BadResponseError, ModelError, ModelTimeoutError,
 from rl_conductor.models.base import Capabilities, require
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
 from rl_conductor.models.http.reply_limit import ReplyLimitError
+from rl_conductor.models.http.request_log import redact_in_logs
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.reply_checks import checked
 from rl_conductor.models.vendor_errors import MALFORMED_REPLY_ERRORS, MAX_ERROR_LENGTH
@@ -57,6 +58,7 @@ class HTTPModel(ABC):
         self._model = name
         self._credentials = self._resolve_credentials(base_url, api_key)
         self._secrets = self._credentials.secrets
+        redact_in_logs(self._credentials.base_url)
         self.price = price or self.endpoint.price_of(name, self._credentials)
         self._clients = PerLoop(self._client)
 
