@@ -16,10 +16,11 @@ from mcp.server.mcpserver import MCPServer as Server
 from mcp_types import CONNECTION_CLOSED, CallToolResult, TextContent
 from starlette.responses import RedirectResponse
 
+import mcp_faults
 import mcp_shop
 from core.runs import SOON, plan
 from rl_conductor import Conductor, ConfigError, Limits, ScriptedModel, Trace, Worker, WorkerPool
-from rl_conductor.agents import MCPServer, ToolError, ToolLoopModel, ToolSourceError
+from rl_conductor.agents import MCPServer, ToolError, ToolLoopModel, ToolSourceError, mcp_connection
 from rl_conductor.agents.mcp_connection import MCPConnection
 from rl_conductor.agents.mcp_server import MAX_TOOLS
 from rl_conductor.agents.tool import MAX_RESULT_CHARS
@@ -297,12 +298,39 @@ async def test_secrets_in_an_address_are_in_no_log_and_in_no_error(caplog: pytes
 
     with mcp_shop.serve(redirect) as site:
         server = MCPServer(url=f"{site.url}?apiKey={SECRET}".replace("://", "://me:pass-word@"))
-        with pytest.raises(ToolSourceError, match="Redirect to http://elsewhere.example/mcp not followed") as caught:
+        with pytest.raises(ToolSourceError, match=r"Redirect to http://elsewhere\.example/mcp not followed") as caught:
             await server.list_tools()
         await server.aclose()
     shown = [str(caught.value), *(record.getMessage() for record in caplog.records)]
     assert any("HTTP Request: POST" in text for text in shown)
     assert not any(SECRET in text or "pass-word" in text for text in shown)
+
+
+async def test_lines_that_are_no_messages_are_counted_and_show_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    server = MCPServer([sys.executable, mcp_faults.__file__, "broken result"], timeout=SOON)
+    (tool,) = await server.list_tools()
+    server.timeout = 0.5
+    with pytest.raises(ToolError, match=r"^no result within 0.5 s; 2 of its messages or lines broke the protocol$"):
+        await tool.run("{}")
+    await server.aclose()
+    assert not [record for record in caplog.records if record.levelno >= logging.INFO]
+
+
+async def test_a_list_of_tools_that_goes_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = MCPServer([sys.executable, mcp_faults.__file__, "slow pages"])
+    assert len(await server.list_tools()) == 4
+    monkeypatch.setattr(mcp_connection, "CONNECT_TIMEOUT", 0.5)
+    with pytest.raises(ToolSourceError, match=r"no reply within 0\.5 s"):
+        await server.list_tools()
+    await server.aclose()
+
+
+async def test_a_reply_that_breaks_the_protocol_is_named_by_its_field() -> None:
+    server = MCPServer([sys.executable, mcp_faults.__file__, "no schema"])
+    reason = r"its reply breaks the protocol: its field 'tools\.0\.inputSchema' is missing or invalid; 1 of"
+    with pytest.raises(ToolSourceError, match=reason):
+        await server.list_tools()
+    await server.aclose()
 
 
 async def test_a_missing_program_is_named() -> None:

@@ -6,13 +6,12 @@ The SDK has to close a connection in the task that opened it, while any number o
 from __future__ import annotations
 
 import asyncio
-import tempfile
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from contextvars import Context
 from functools import partial
-from os import SEEK_END
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx2
@@ -30,9 +29,10 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from rl_conductor.agents.stderr_tail import StderrTail
 from rl_conductor.agents.tool import ToolError, ToolSourceError
 from rl_conductor.models.http.reply_limit import ACCEPTED_ENCODINGS, event_hooks
-from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, describe_violation
 from rl_conductor.types import Tool
 
 if TYPE_CHECKING:
@@ -44,12 +44,19 @@ CLOSE_TIMEOUT = 10.0
 """Seconds after which a server that does not let itself be closed is abandoned."""
 REASON_TIMEOUT = 0.5
 """Seconds until the SDK has said why a connection was lost; of a program that has ended, it says nothing."""
-STDERR_CHARS = 500
-"""Characters of the end of a program's stderr that are quoted when it can't be used."""
-MAX_STDERR_BYTES = 1_000_000
-"""Size at which the file with a program's stderr is emptied."""
 LOST = (OSError, httpx2.HTTPError, anyio.BrokenResourceError, anyio.ClosedResourceError)
 """Errors of a connection that can't be used any more."""
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    """Shows tracebacks of invalid messages at the level DEBUG alone: a server may write anything, and any number."""
+    if record.exc_info:
+        record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+    return logging.getLogger(record.name).isEnabledFor(record.levelno)
+
+
+for _name in ("mcp.client.stdio", "mcp.client.streamable_http"):
+    logging.getLogger(_name).addFilter(_is_shown)
 
 
 class MCPConnection:
@@ -62,7 +69,8 @@ class MCPConnection:
         """The client, or why there is none."""
         self._stop: asyncio.Event
         self._closing: set[asyncio.Task[str]] = set()
-        self._stderr: TextIO | None = None
+        self._stderr: StderrTail | None = None
+        self._invalid_messages = 0
         self._is_closed = False
 
     @property
@@ -76,20 +84,22 @@ class MCPConnection:
         Raises:
             ToolSourceError: the server can't be reached, or its reply is invalid.
         """
-        self._bound_stderr()
         tools: list[Tool] = []
         cursor: str | None = None
-        while len(tools) < max_tools:
-            client, owner = await self._client()
-            async with self._errors_as(partial(self._lost, owner=owner), owner, CONNECT_TIMEOUT):
+        client, owner = await self._client()
+        async with (
+            self._errors_as(partial(self._lost, owner=owner), owner, CONNECT_TIMEOUT),
+            asyncio.timeout(CONNECT_TIMEOUT),  # for all pages, of which there may be many
+        ):
+            while len(tools) < max_tools:
                 page = await client.list_tools(cursor=cursor)
-            tools += [
-                Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
-                for tool in page.tools
-            ]
-            cursor = page.next_cursor
-            if cursor is None or not page.tools:
-                break
+                tools += [
+                    Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
+                    for tool in page.tools
+                ]
+                cursor = page.next_cursor
+                if cursor is None or not page.tools:
+                    break
         return tools[:max_tools]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
@@ -137,7 +147,7 @@ class MCPConnection:
         """Opens the connection, keeps it until `stop`, and closes it; returns the error that ended it, if any."""
         with ExitStack() as files:
             if self._server.command:
-                self._stderr = files.enter_context(tempfile.TemporaryFile("a+", encoding="utf-8", errors="replace"))
+                self._stderr = files.enter_context(StderrTail())
             try:
                 async with AsyncExitStack() as stack:
                     async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -147,7 +157,7 @@ class MCPConnection:
             except Exception as error:  # it is the reason why calls fail
                 reason = _reason(error)
                 if not ready.done():
-                    ready.set_result(self._with_stderr(reason))
+                    ready.set_result(self._with_hints(reason))
                 return reason
             finally:
                 if not ready.done():
@@ -160,7 +170,7 @@ class MCPConnection:
             program, *arguments = server.command
             env = {name: value.get_secret_value() for name, value in server.env.items()}
             assert self._stderr is not None
-            transport = stdio_client(StdioServerParameters(command=program, args=arguments, env=env), self._stderr)
+            transport = stdio_client(StdioServerParameters(command=program, args=arguments, env=env), self._stderr.file)
         else:
             headers = {name: value.get_secret_value() for name, value in server.headers.items()}
             http = httpx2.AsyncClient(
@@ -171,7 +181,12 @@ class MCPConnection:
             )
             transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
         # Without a cache, a connection that was lost is noticed when tools are listed, before any of them has run.
-        return Client(transport, cache=None, read_timeout_seconds=CONNECT_TIMEOUT)
+        return Client(
+            transport, cache=None, read_timeout_seconds=CONNECT_TIMEOUT, message_handler=self._count_invalid_messages
+        )
+
+    async def _count_invalid_messages(self, message: object) -> None:
+        self._invalid_messages += isinstance(message, Exception)
 
     def _discard(self) -> None:
         """Lets the owner close the connection in the background."""
@@ -200,7 +215,7 @@ class MCPConnection:
                 reason = owner.result() if owner.done() and not owner.cancelled() else ""
                 raise self._lost(reason or error.message, owner=owner) from None
             if error.code == REQUEST_TIMEOUT:
-                raise error_type(f"no result within {seconds:g} s") from None
+                raise error_type(self._with_invalid_messages(f"no result within {seconds:g} s")) from None
             raise error_type(self._quote(error)) from None
         except LOST as error:
             raise self._lost(_reason(error), owner=owner) from None
@@ -212,24 +227,21 @@ class MCPConnection:
 
     def _lost(self, reason: str, *, owner: asyncio.Task[str]) -> ToolSourceError:
         """Discards the connection of `owner`, unless it was replaced by another one already."""
-        error = self._server.error(self._with_stderr(reason))
+        error = self._server.error(self._with_hints(reason))
         if self._owner is owner:
             self._discard()
         return error
 
-    def _with_stderr(self, reason: str) -> str:
-        """Adds the last lines of a program's stderr."""
-        if self._stderr is None or self._stderr.closed:
-            return reason
-        end = self._stderr.seek(0, SEEK_END)
-        self._stderr.seek(max(0, end - STDERR_CHARS))
-        text = " ".join(self._stderr.read().split())
+    def _with_hints(self, reason: str) -> str:
+        """Adds the number of invalid messages and the last lines of a program's stderr."""
+        text = self._stderr.text() if self._stderr else ""
+        reason = self._with_invalid_messages(reason)
         return f"{reason}; the end of its stderr: {text}" if text else reason
 
-    def _bound_stderr(self) -> None:
-        """Empties the file of a program that writes a lot; it goes on writing at the beginning."""
-        if self._stderr is not None and not self._stderr.closed and self._stderr.seek(0, SEEK_END) > MAX_STDERR_BYTES:
-            self._stderr.truncate(0)
+    def _with_invalid_messages(self, reason: str) -> str:
+        """Adds that there were invalid messages, such as a banner on stdout, one of which may have been the result."""
+        count = self._invalid_messages
+        return f"{reason}; {count} of its messages or lines broke the protocol" if count else reason
 
 
 def _reason(error: BaseException) -> str:
@@ -238,6 +250,8 @@ def _reason(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):
         return f"no reply within {CONNECT_TIMEOUT:g} s"
+    if isinstance(error, ValidationError):
+        return f"its reply breaks the protocol: {describe_violation(error)}"
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"there is no program {str(error.filename)!r}; install it, or write its full path"
     return " ".join(str(error).split())[:MAX_ERROR_LENGTH] or type(error).__name__

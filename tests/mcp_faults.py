@@ -1,0 +1,44 @@
+"""An MCP server over stdio that breaks the protocol in the way that its argument names."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+TOOL = {"name": "clock", "inputSchema": {"type": "object"}}
+PAGES = 4
+
+
+def reply(fault: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The result of a request, or the error for a method that it does not have."""
+    match method:
+        case "initialize":
+            server = {"name": "clock", "version": "1"}
+            version = params["protocolVersion"]
+            return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}}
+        case "tools/list" if fault == "slow pages":
+            time.sleep(0.2)
+            page = int(params.get("cursor") or 1)
+            tool = TOOL | {"name": f"clock{page}"}
+            return {"result": {"tools": [tool]} | ({"nextCursor": str(page + 1)} if page < PAGES else {})}
+        case "tools/list":
+            return {"result": {"tools": [{"name": "clock"}] if fault == "no schema" else [TOOL]}}
+    return {"error": {"code": -32601, "message": "Method not found"}}
+
+
+def write(line: str) -> None:
+    """Writes a line to stdout at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    write("Welcome to the clock!")
+    for request in map(json.loads, sys.stdin):
+        if request["method"] == "tools/call":
+            write('{"jsonrpc": "2.0", "result": ')
+        elif "id" in request:
+            answer = reply(sys.argv[1], request["method"], request.get("params", {}))
+            write(json.dumps({"jsonrpc": "2.0", "id": request["id"]} | answer))
