@@ -69,6 +69,15 @@ def test_a_pod_that_must_stop_gets_the_time_to_finish_what_it_runs() -> None:
     assert PODS["conductor"]["terminationGracePeriodSeconds"] > pause + drain
 
 
+def test_the_image_has_all_libraries_but_those_that_run_models_in_process() -> None:
+    large = {"local", "presidio", "transformers", "vllm"}
+    for package in ("core", "server"):
+        project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text())["project"]
+        (installed,) = re.findall(rf"'\./packages/{package}\[(.*?)\]'", CONTAINERFILE)
+        required = project["optional-dependencies"].keys() - large - {"telemetry"}  # the server requires it itself
+        assert set(installed.split(",")) == required
+
+
 def test_port_and_settings_are_where_image_and_manifest_say() -> None:
     port = Settings().port
     assert SERVER["ports"][0]["containerPort"] == port

@@ -211,6 +211,33 @@ def test_batch_workers_scale_with_the_queue_that_the_adapter_offers() -> None:
     assert "replicas" not in documents["Deployment", "demo-rl-conductor-batch"]["spec"]
 
 
+def test_pods_get_files_and_the_identity_of_a_cloud_and_their_selectors_stay() -> None:
+    values = (
+        "serviceAccountName=bedrock",
+        "podLabels.azure=yes",
+        "extraVolumes[0].name=learned",
+        "extraVolumes[0].persistentVolumeClaim.claimName=learned",
+        "extraVolumeMounts[0].name=learned",
+        "extraVolumeMounts[0].mountPath=/learned",
+    )
+    documents = rendered(*EVERYTHING, *values)
+    for name in ("demo-rl-conductor", "demo-rl-conductor-batch"):
+        deployment = documents["Deployment", name]
+        kubernetes_validate.validate(deployment, "1.37", strict=True)
+        template, (container,) = pod(documents, name), pod(documents, name)["containers"]
+        assert template["serviceAccountName"] == "bedrock"
+        assert template["volumes"][-1] == {"name": "learned", "persistentVolumeClaim": {"claimName": "learned"}}
+        assert container["volumeMounts"][-1] == {"name": "learned", "mountPath": "/learned"}
+        selector, labels = deployment["spec"]["selector"]["matchLabels"], deployment["spec"]["template"]["metadata"]
+        assert labels["labels"] == selector | {"azure": "yes"}
+
+
+def test_a_single_replica_does_not_keep_its_node_from_being_drained() -> None:
+    budget = rendered("replicaCount=1")["PodDisruptionBudget", "demo-rl-conductor"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert "minAvailable" not in budget
+
+
 def test_only_those_may_connect_whom_the_policies_name() -> None:
     documents = rendered(*EVERYTHING, "networkPolicy.from[0].namespaceSelector.matchLabels.name=ingress")
     server = documents["NetworkPolicy", "demo-rl-conductor"]["spec"]["ingress"]

@@ -2,7 +2,11 @@
 {{- define "rl-conductor.podMetadata" -}}
 {{- $component := index . 1 -}}
 {{- with index . 0 -}}
-labels: {{- include "rl-conductor.selector" (list . $component) | nindent 2 }}
+labels:
+  {{- include "rl-conductor.selector" (list . $component) | nindent 2 }}
+  {{- with .Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 annotations:
   checksum/config: {{ include "rl-conductor.config" . | sha256sum }}
   {{- if not .Values.existingSecret }}
@@ -19,6 +23,9 @@ annotations:
 {{- with index . 0 -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.serviceAccountName }}
+serviceAccountName: {{ . }}
 {{- end }}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -39,6 +46,9 @@ volumes:
     configMap: {name: {{ include "rl-conductor.fullname" . }}}
   - name: scratch
     emptyDir: {}
+  {{- with .Values.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -73,5 +83,8 @@ securityContext:
 volumeMounts:
   - {name: settings, mountPath: /etc/rl-conductor, readOnly: true}
   - {name: scratch, mountPath: /tmp}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end -}}
 {{- end -}}
