@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors.torch import load_file
 from trl.trainer import grpo_trainer
 from typer.testing import CliRunner
@@ -22,6 +23,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
+from rl_conductor_training.output_folder import LOCK_FILE
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.progress import Status
 from rl_conductor_training.train.rollouts.masked import NothingScoredError
@@ -438,3 +440,9 @@ def test_a_small_step_changes_all_trained_weights_under_bfloat16(tmp_path: Path)
 def same(step: StepMetrics) -> StepMetrics:
     """The metrics that two runs must agree on, which are all but the time."""
     return {name: value for name, value in step.items() if name != "step_time"}
+
+
+def test_a_run_directory_that_another_process_trains_in_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with FileLock(tmp_path / "run" / LOCK_FILE), pytest.raises(ConfigError, match="another process writes to"):
+        trained(tmp_path)

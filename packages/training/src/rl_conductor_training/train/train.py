@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from decimal import Decimal
@@ -20,6 +21,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cut_off_replies import add_finishes, find_cut_off
+from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate, check_prices, unpriced_workers
 from rl_conductor_training.train.budget import CapReachedError, TrainingBudget
 from rl_conductor_training.train.config import Reporter, TrainConfig
@@ -97,7 +99,7 @@ def train(
 
     Raises:
         ConfigError: the configuration, the workers or the questions do not fit the model, the task or the run
-            directory, a package is not installed, or a cap in dollars can't be enforced.
+            directory, another process writes to it, a package is not installed, or a cap in dollars can't be enforced.
         NothingScoredError: calls failed in most plans of a step, and none has a score; the state before it is saved.
     """
     started_at, limits = time.monotonic(), Limits.or_default(limits, Limits())
@@ -105,27 +107,31 @@ def train(
     _ensure_installed(config.keep.report_to)
     check_prices(pool, limits)
     state = PartialState(timeout=PROCESS_TIMEOUT)
-    run_dir = _open_run_dir(output, config, state)
-    if (record := run_dir.read_record()) and record.step >= last_step and not _lacks_last_evaluation(record, config):
+    with _open_run_dir(output, config, state) as run_dir:
+        record = run_dir.read_record()
+        if record and record.step >= last_step and not _lacks_last_evaluation(record, config):
+            return record
+        previous = run_dir.read_spending()
+        budget = TrainingBudget(limits, Amount(previous.usd, previous.tokens), share=state.num_processes)
+        progress = TrainProgress(on_status if state.is_main_process else lambda _status: None)
+        setup = TrainingSetup(config, pool, budget, progress)
+        _load_questions(setup, run_dir, state)
+        if state.is_main_process:
+            on_estimate(setup.estimate())
+        call = _Call(setup, run_dir, last_step, on_step, started_at, previous)
+        record = call.run()
+        if state.is_main_process:
+            call.write(record)
         return record
-    previous = run_dir.read_spending()
-    budget = TrainingBudget(limits, Amount(previous.usd, previous.tokens), share=state.num_processes)
-    progress = TrainProgress(on_status if state.is_main_process else lambda _status: None)
-    setup = TrainingSetup(config, pool, budget, progress)
-    _load_questions(setup, run_dir, state)
-    if state.is_main_process:
-        on_estimate(setup.estimate())
-    call = _Call(setup, run_dir, last_step, on_step, started_at, previous)
-    record = call.run()
-    if state.is_main_process:
-        call.write(record)
-    return record
 
 
-def _open_run_dir(output: Path, config: TrainConfig, state: PartialState) -> RunDir:
-    """Opens the run directory in the main process before the others."""
-    with state.main_process_first():
-        return RunDir.open(output, config) if state.is_main_process else RunDir(output)
+@contextmanager
+def _open_run_dir(output: Path, config: TrainConfig, state: PartialState) -> Iterator[RunDir]:
+    """Opens the run directory in the main process, which keeps other runs out of it, before the others."""
+    with lock_folder(output) if state.is_main_process else nullcontext():
+        with state.main_process_first():
+            run_dir = RunDir.open(output, config) if state.is_main_process else RunDir(output)
+        yield run_dir
 
 
 def _load_questions(setup: TrainingSetup, run_dir: RunDir, state: PartialState) -> None:
