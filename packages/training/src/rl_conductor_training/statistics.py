@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log2
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest, norm, permutation_test, t
 
 from rl_conductor._internal.formatting import counted
 from rl_conductor.types import Value
@@ -77,6 +77,8 @@ def estimate(question_means: Sequence[float], groups: Groups | None = None, *, l
         raise ValueError("there are no questions to take a mean of")
     clusters = _Clusters(values, groups)
     if lower == 0 and not clusters.clustered and set(values) <= {0.0, 1.0}:
+        from scipy.stats import binomtest  # noqa: PLC0415 - takes a second
+
         wilson = binomtest(int(values.sum()), values.size).proportion_ci(CONFIDENCE_LEVEL, method="wilson")
         low, high = float(wilson.low), float(wilson.high)
     else:
@@ -133,7 +135,11 @@ def adjusted_wald_interval(values: Floats, groups: Groups | None = None, *, lowe
     if clusters.clustered and count == 1:
         return lower, 1.0
     sums, sizes = np.append(clusters.sums, (lower, 1.0)), np.append(clusters.sizes, (1.0, 1.0))
-    quantile = t.ppf(1 - TAIL, count - 1) * np.sqrt(count / (count - 1)) if clusters.clustered else norm.ppf(1 - TAIL)
+    quantile = NormalDist().inv_cdf(1 - TAIL)
+    if clusters.clustered:
+        from scipy.special import stdtrit  # noqa: PLC0415 - takes a second
+
+        quantile = stdtrit(count - 1, 1 - TAIL) * np.sqrt(count / (count - 1))
     mean, half_width = float(sums.sum() / sizes.sum()), float(quantile * _spread(sums, sizes))
     return max(lower, mean - half_width), min(1.0, mean + half_width)
 
@@ -171,6 +177,8 @@ def _p_value(nonzero_gaps: Floats) -> float:
     if nonzero_gaps.size < 2:  # either sign is equally likely
         return 1.0
     if set(nonzero_gaps) <= {-1.0, 1.0}:
+        from scipy.stats import binomtest  # noqa: PLC0415 - takes a second
+
         return float(binomtest(int((nonzero_gaps > 0).sum()), nonzero_gaps.size).pvalue)
     return sign_flip_test(nonzero_gaps)
 
@@ -181,6 +189,8 @@ def sign_flip_test(gaps: Floats) -> float:
     It is exact up to `RESAMPLES` sign patterns, that is 13 gaps. Beyond that the patterns are drawn at random and the
     observed one is counted with them, which makes p slightly too large rather than too small.
     """
+    from scipy.stats import permutation_test  # noqa: PLC0415 - takes a second
+
     result = permutation_test(
         (gaps,),
         np.mean,

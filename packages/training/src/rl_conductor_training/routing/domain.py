@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 import numpy as np
-from sklearn.model_selection import GroupKFold, cross_val_predict
 
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.selector import WorkflowSelector
@@ -44,6 +43,8 @@ def task_domain(samples: Sequence[Sample], groups: Mapping[str, str]) -> Domain:
 
 def train_domain(questions: Sequence[str], groups: Sequence[str]) -> Domain:
     """Trains the classifier, with a threshold that includes all these questions and nearly all of further groups."""
+    from sklearn.model_selection import GroupKFold, cross_val_predict  # noqa: PLC0415 - takes seconds
+
     others = ordinary_requests()
     features = feature_matrix([*questions, *others])
     is_question = np.arange(len(questions) + len(others)) < len(questions)

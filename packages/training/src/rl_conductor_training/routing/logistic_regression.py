@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from scipy.sparse import csr_array
-from sklearn.linear_model import LogisticRegression
 
 from rl_conductor.planning.routing.features import LinearScore
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 INVERSE_PENALTY = 10.0
 """`C` of a binary regression: the best of 1 to 30 on 60 to 300 questions of twenty kinds."""
@@ -17,6 +20,8 @@ DIGITS = 6
 
 def build_regression(inverse_penalty: float = INVERSE_PENALTY, *, is_balanced: bool = False) -> LogisticRegression:
     """Builds an untrained regression with an L2 penalty; a balanced one gives both classes the same weight."""
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes seconds
+
     balance = "balanced" if is_balanced else None
     return LogisticRegression(C=inverse_penalty, class_weight=balance, solver="newton-cg", tol=1e-6)
 
