@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import Result
 
 from rl_conductor.cli.add_ons import install_command
 from rl_conductor.cli.main import COMMANDS as COMMANDS_OF_THE_CORE
+from rl_conductor.cli.main import app, installed_commands, load_command
 from rl_conductor.cli.reference import reference
 
 Cli = Callable[..., Result]
@@ -44,6 +48,21 @@ def test_help_names_every_command(cli: Cli) -> None:
 @pytest.mark.parametrize("name", ["ask", "plan", "run", "pool"])
 def test_help_shows_examples(cli: Cli, name: str) -> None:
     assert f"\n   rl-conductor {name} " in cli(name, "-h").stdout
+
+
+def help_texts(command: Any) -> Iterator[str]:
+    """Yields the texts of a command, its options and its subcommands; typer has no public types for them."""
+    yield command.help or ""
+    yield from (getattr(param, "help", None) or "" for param in command.params)
+    for subcommand in getattr(command, "commands", {}).values():
+        yield from help_texts(subcommand)
+
+
+def test_no_help_has_square_brackets_which_terminals_take_for_a_style_and_hide() -> None:
+    commands = [typer.main.get_command(app), *map(load_command, installed_commands())]
+    texts = [text for command in commands for text in help_texts(command)]
+    assert len(texts) > 100
+    assert [text for text in texts if re.search(r"\[[a-z#@/].*\]", text)] == []
 
 
 @pytest.mark.parametrize("name", ["chat", "mcp", "a2a"])

@@ -56,7 +56,7 @@ InstructionsOption = Annotated[
     bool,
     typer.Option(
         "--instructions",
-        help="Also evolve the planner's instructions and the workers' cards; needs rl-conductor-training[gepa].",
+        help="Also evolve the planner's instructions and the workers' cards; needs the extra 'gepa'.",
     ),
 ]
 ReflectionOption = Annotated[
@@ -72,7 +72,7 @@ WeightsOption = Annotated[
     bool,
     typer.Option(
         "--weights",
-        help="Also train a small local planner on the results; needs rl-conductor-training[train].",
+        help="Also train a small local planner on the results; needs the extra 'train'.",
     ),
 ]
 WeightsModelOption = Annotated[
