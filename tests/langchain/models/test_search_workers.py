@@ -14,7 +14,7 @@ from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableLambda
-from langchain_core.tools import tool
+from langchain_core.tools import StructuredTool, tool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import Field, SecretStr
@@ -87,6 +87,25 @@ def test_passages_that_a_function_returns_read_like_those_of_a_retriever() -> No
 
 def test_a_tool_gets_the_subtask() -> None:
     assert first_reply(search)[0] == "found: return of bicycles"
+
+
+def find_block(query: str) -> tuple[list[dict[str, Any]], None]:
+    """Returns what tools of `langchain-mcp-adapters` return: blocks of text."""
+    return [{"type": "text", "text": f"found: {query}"}, {"type": "text", "text": "2 more"}], None
+
+
+MCP_TOOL = StructuredTool.from_function(
+    find_block,
+    name="search",
+    args_schema={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    response_format="content_and_artifact",
+)
+"""A tool with a JSON schema instead of a class, as `langchain-mcp-adapters` makes them."""
+
+
+@pytest.mark.parametrize("worker", [MCP_TOOL, MCP_TOOL.with_config(tags=["mine"]).with_retry()])
+def test_a_tool_of_an_mcp_server_gets_the_subtask_and_replies_with_its_text(worker: Any) -> None:
+    assert first_reply(worker)[0] == "found: return of bicycles\n2 more"
 
 
 @pytest.mark.parametrize("worker", [Rules(), search, Rules() | RunnableLambda(str)], ids=["retriever", "tool", "chain"])

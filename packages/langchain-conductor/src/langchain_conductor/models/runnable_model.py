@@ -82,7 +82,7 @@ class RunnableModel:
         """
         self.runnable = runnable
         self.name = name or f"langchain:{runnable.get_name()}"
-        self._takes_query = _takes_query(runnable)
+        self._takes_query = _find_query_taker(runnable) is not None
         prices = prices_in(runnable)
         self._found_price = FREE if self._takes_query and not prices else highest_price(prices)
         self.price = price or self._found_price
@@ -178,13 +178,13 @@ class RunnableModel:
 # ------------------------------------------------------------------------------------------- inputs
 
 
-def _takes_query(runnable: Runnable[Any, Any]) -> bool:
-    """Whether the input goes to a retriever or a tool, perhaps the first one of a chain."""
+def _find_query_taker(runnable: Runnable[Any, Any]) -> BaseRetriever | BaseTool | None:
+    """Returns the retriever or the tool that gets the input, perhaps the first one of a chain."""
     if isinstance(runnable, RunnableBindingBase):
-        return _takes_query(runnable.bound)
+        return _find_query_taker(runnable.bound)
     if isinstance(runnable, RunnableSequence):
-        return _takes_query(runnable.first)
-    return isinstance(runnable, BaseRetriever | BaseTool)
+        return _find_query_taker(runnable.first)
+    return runnable if isinstance(runnable, BaseRetriever | BaseTool) else None
 
 
 def _find_input_field(runnable: Runnable[Any, Any]) -> str:
@@ -209,6 +209,9 @@ def _find_input_field(runnable: Runnable[Any, Any]) -> str:
 
 def _input_schema(runnable: Runnable[Any, Any]) -> dict[str, Any]:
     """Returns the JSON schema of the input; empty if it is not typed."""
+    taker = _find_query_taker(runnable)
+    if isinstance(taker, BaseTool) and isinstance(taker.args_schema, dict):  # as tools of MCP servers have it
+        return taker.args_schema
     try:
         input_type = runnable.InputType
     except TypeError:  # it is not typed
@@ -232,6 +235,8 @@ def text_of_output(output: Any) -> str:
         output = output[MESSAGES][-1]
     if isinstance(output, str | BaseMessage):
         return _text_of_piece(output)
+    if _is_text_content(output):
+        return "\n".join(block["text"] for block in output)
     if is_passages(output):
         return "\n\n".join(map(_passage, output))
     return to_json(output, fallback=str).decode()
@@ -240,6 +245,15 @@ def text_of_output(output: Any) -> str:
 def is_passages(output: object) -> TypeGuard[Sequence[Document]]:
     """Whether `output` consists of passages, as retrievers return them."""
     return isinstance(output, list | tuple) and bool(output) and all(isinstance(item, Document) for item in output)
+
+
+def _is_text_content(output: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    """Whether `output` consists of blocks of text, as tools of MCP servers return them."""
+    return (
+        isinstance(output, list)
+        and bool(output)
+        and all(isinstance(item, Mapping) and item.get("type") == "text" for item in output)
+    )
 
 
 def _passage(document: Document) -> str:
