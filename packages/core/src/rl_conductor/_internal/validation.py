@@ -77,7 +77,7 @@ def field_errors(error: ValidationError, *, below: int = 0, model: type[BaseMode
 
 
 def explained(error: ValidationError, model: type[BaseModel], *, expectation: Expectation) -> ValidationError:
-    """Returns the error with other messages, which say what to write.
+    """Returns the error with messages that name the correction.
 
     Args:
         error: the exception that pydantic raised.

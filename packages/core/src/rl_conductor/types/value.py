@@ -68,7 +68,7 @@ class UserValue(Value):
 
     @classmethod
     def _expectation(cls, path: Sequence[int | str], kind: str) -> str | None:  # noqa: ARG003  (for subclasses)
-        """Returns what to write at `path`, given pydantic's name of the error; `None` leaves the general advice."""
+        """Returns advice on the value at `path`, given pydantic's name of the error; `None` leaves the general one."""
         return None
 
     @model_validator(mode="wrap")

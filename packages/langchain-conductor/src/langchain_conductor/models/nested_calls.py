@@ -36,11 +36,11 @@ class NestedCalls:
         self._add_call(call, usage, "ok", completion=generation and call.completion(generation, usage))
 
     def add_failure(self, call: CallInProgress, usage: Usage, error: BaseException | None) -> None:
-        """Records a call that failed, or was cancelled if there is no error, whose text may hold a key."""
+        """Records a call that failed, by the type of its error, or that was cancelled if there is none."""
         if error is None:
             self._add_call(call, usage, "cancelled", error="cancelled before it was done")
         else:
-            self._add_call(call, usage, "error", error=type(error).__name__)
+            self._add_call(call, usage, "error", error=type(error).__name__)  # its text may contain an API key
 
     def _add_call(
         self, call: CallInProgress, usage: Usage, outcome: Literal["ok", "error", "cancelled"], **details: Any

@@ -32,7 +32,7 @@ def prices_in(runnable: Runnable[Any, Any]) -> set[Price | None]:
 
 
 def holds_conductor(runnable: Runnable[Any, Any]) -> bool:
-    """Returns whether one of the language models that `runnable` holds is a conductor, whose calls have own prices."""
+    """Returns whether `runnable` holds a conductor among its language models; its calls have prices of their own."""
     return any(_is_conductor(model) for model in _models_in(runnable))
 
 

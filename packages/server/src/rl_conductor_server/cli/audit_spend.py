@@ -31,7 +31,7 @@ def audit_spend(
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Report from logs what your current models cost, and how they fail.
+    """Report the cost and the failures of your current models from logs.
 
     The report has the cost per query and the share of simple queries. It reads logs as OpenAI's Batch API, LiteLLM and
     most gateways write them: a request and its response, or model, messages, reply and usage in one object. Nothing
