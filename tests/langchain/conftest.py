@@ -31,6 +31,7 @@ def _vendor_clients_go_silently() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         _client_utils._cached_async_httpx_client.cache_clear()
+        gc.unfreeze()  # clients of earlier modules
         gc.collect()
 
 
