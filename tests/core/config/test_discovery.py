@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -291,6 +292,13 @@ def test_a_password_in_an_address_is_not_shown() -> None:
     assert "pass-word" not in str(without_port.value)
 
 
+def test_a_password_in_an_address_is_sent_as_in_calls() -> None:
+    heard: list[bytes] = []
+    with listening(lambda _: None, heard) as address, pytest.raises(ConfigError, match="can't be reached"):
+        read_server_models(address.replace("://", "://me:pass%20word@"), key="sk-1")
+    assert b"Authorization: Basic " + b64encode(b"me:pass word") + b"\r\n" in heard[0]
+
+
 def test_a_key_with_a_line_break_behind_it_is_one() -> None:
     heard: list[bytes] = []
     with listening(lambda _: None, heard) as address, pytest.raises(ConfigError, match="lists its models"):
@@ -332,20 +340,25 @@ def test_something_else_on_the_port_is_passed_over(monkeypatch: pytest.MonkeyPat
         assert discover({}).embedded
 
 
-@pytest.mark.parametrize(("piece", "pause"), [(b"x" * 65_536, 0.0), (b" ", 0.05)], ids=["large", "slow"])
+@pytest.mark.parametrize(
+    ("end_of_headers", "piece", "pause"),
+    [(b"\r\n", b"x" * 65_536, 0.0), (b"\r\n", b" ", 0.05), (b"server: ", b"x", 0.05)],
+    ids=["large", "slow", "slow headers"],
+)
 def test_a_reply_on_the_port_that_never_ends_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch, piece: bytes, pause: float
+    monkeypatch: pytest.MonkeyPatch, end_of_headers: bytes, piece: bytes, pause: float
 ) -> None:
     def send_forever(client: socket.socket) -> None:
-        client.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+        client.sendall(b"HTTP/1.1 200 OK\r\nconnection: close\r\n" + end_of_headers)
         with suppress(OSError):
-            while True:
+            while not done.wait(pause):
                 client.sendall(piece)
-                time.sleep(pause)
 
+    done = threading.Event()
     with listening(send_forever) as address:
         monkeypatch.setattr(discovery, "SERVERS", {address: "compatible"})
         assert discover({}).embedded
+        done.set()
 
 
 def test_an_address_that_is_none_is_an_error() -> None:

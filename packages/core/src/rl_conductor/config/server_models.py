@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64encode
+from concurrent.futures import Future
+from threading import Thread
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.endpoints import redact_url
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -36,14 +41,9 @@ def read_server_models(address: str, *, key: str | None = None, timeout: float =
     # Imported here because few callers need them and they take a tenth of this package's import time.
     from http.client import HTTPException  # noqa: PLC0415
     from urllib.error import HTTPError, URLError  # noqa: PLC0415
-    from urllib.request import Request, urlopen  # noqa: PLC0415
 
     try:
-        request = Request(f"{address.rstrip('/')}/models")  # noqa: S310
-        if key:
-            request.add_unredirected_header("Authorization", f"Bearer {key}")
-        with urlopen(request, timeout=timeout) as response:  # noqa: S310
-            names = _names(_read(response, timeout))
+        names = _names(_fetch_in_thread(address, key, timeout))
     except HTTPError as error:
         raise ConfigError(f"it answered with status {error.code}; {_about_status(error.code)}") from None
     except TimeoutError:
@@ -56,6 +56,43 @@ def read_server_models(address: str, *, key: str | None = None, timeout: float =
     if not names:
         raise ConfigError("its answer lists no models; an address often ends in '/v1'")
     return names
+
+
+def _fetch_in_thread(address: str, key: str | None, timeout: float) -> bytes:
+    """Requests the list in a thread, as `urlopen` limits only the time between two pieces of a reply and its headers.
+
+    Raises:
+        TimeoutError: it is not complete within `timeout` seconds.
+    """
+    body: Future[bytes] = Future()
+    Thread(target=_fetch_into, args=(body, address, key, timeout), daemon=True).start()
+    try:
+        return body.result(timeout)
+    finally:
+        del body  # an error in it refers to this frame, and would keep its sockets open
+
+
+def _fetch_into(body: Future[bytes], address: str, key: str | None, timeout: float) -> None:
+    try:
+        body.set_result(_fetch(address, key, timeout))
+    except Exception as error:  # for the thread that waits for the body
+        body.set_exception(error)
+        del body
+
+
+def _fetch(address: str, key: str | None, timeout: float) -> bytes:
+    """Requests the list, with the user name and the password of the address in place of the key if it has them."""
+    from urllib.request import Request, urlopen  # noqa: PLC0415  slow to import
+
+    parts = urlsplit(address)
+    request = Request(f"{redact_url(address).rstrip('/')}/models")  # noqa: S310
+    if parts.password:
+        user = f"{unquote(parts.username or '')}:{unquote(parts.password)}"
+        request.add_unredirected_header("Authorization", f"Basic {b64encode(user.encode()).decode()}")
+    elif key:
+        request.add_unredirected_header("Authorization", f"Bearer {key}")
+    with urlopen(request, timeout=timeout) as response:  # noqa: S310
+        return _read(response, timeout)
 
 
 def _read(response: HTTPResponse, timeout: float) -> bytes:
