@@ -38,9 +38,15 @@ def checked(completion: Completion, request: Request) -> Completion:
     if completion.finish_reason == "content_filter":
         reason = "the vendor's content filter withheld the answer"
         raise BadResponseError(f"{model}: {reason}", model=model, retryable=False, usage=completion.usage)
-    only_reasoning = any(isinstance(part, ReasoningPart) for part in completion.message.content)
-    reason = "it ended after its reasoning, without an answer" if only_reasoning else "the reply is empty"
-    raise BadResponseError(f"{model}: {reason}", model=model, usage=completion.usage)
+    raise BadResponseError(f"{model}: {_why_empty(completion)}", model=model, usage=completion.usage)
+
+
+def _why_empty(completion: Completion) -> str:
+    if completion.dropped_calls:
+        return "it called a tool although it has none, and wrote no answer"
+    if any(isinstance(part, ReasoningPart) for part in completion.message.content):
+        return "it ended after its reasoning, without an answer"
+    return "the reply is empty"
 
 
 def check_format(completion: Completion, request: Request) -> Completion:
