@@ -202,6 +202,12 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
         ("[workers]\na = 1", "workers.a: write a table of settings"),
         ('[workers.a]\nmodel = "ollama:x"\nconcurrency = 0', "workers.a.concurrency: .* greater than or equal to 1"),
         ('[workers.a]\nmodel = "ollama:x"\ntimeout = -1', "workers.a.timeout: .* greater than 0"),
+        ('[workers.a]\nmodel = "ollama:x"\ntimeout = inf', "workers.a.timeout: write a finite number"),
+        ('[workers.a]\nmodel = "ollama:x"\nlatency = nan', "workers.a.latency: write a finite number"),
+        (
+            '[workers.a]\nmodel = "ollama:x"\nsampling = {temperature = nan}',
+            "workers.a.sampling.temperature: write a finite number",
+        ),
         ('[workers.a]\nmodel = "ollama:x"\naccuracy = { math = "good" }', "workers.a.accuracy.math"),
         ('[workers.a]\nmodel = "ollama:x"\ntags = "eu"', r"workers.a.tags: write a list of names: \['eu'\]"),
         ('[workers.a]\nmodel = "nonsense"', "no model 'nonsense'"),

@@ -25,7 +25,7 @@ MODEL_ARGUMENTS = ("base_url", "headers", "max_retries", "organization")
 class Entry(BaseModel):
     """A table of a file that users write: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
 
 
 class ModelEntry(Entry):

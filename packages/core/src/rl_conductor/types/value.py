@@ -66,6 +66,8 @@ class UserValue(Value):
     lists with a million errors, each of which would take a tenth of a millisecond.
     """
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     @classmethod
     def _expectation(cls, path: Sequence[int | str], kind: str) -> str | None:  # noqa: ARG003  (for subclasses)
         """Returns advice on the value at `path`, given pydantic's name of the error; `None` leaves the general one."""
