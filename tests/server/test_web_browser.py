@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from browser import browser
 from core.runs import ACCEPT, Gated, busy
@@ -271,6 +271,43 @@ async def test_nothing_is_wider_than_a_phone(serve: Serve, open_page: OpenPage) 
         await page.goto(path)
         await page.locator("main details").evaluate_all(OPEN_ALL)
         assert await page.evaluate("document.documentElement.scrollWidth") == 375, path
+
+
+@pytest.mark.parametrize("width", [280, 320, 360])
+async def test_the_names_of_the_pages_stay_whole_on_a_narrow_phone(
+    serve: Serve, open_page: OpenPage, width: int
+) -> None:
+    page = await open_page(await serve(), viewport={"width": width, "height": 640})
+    heights = await page.locator(".site-header nav a").evaluate_all("all => all.map(link => link.clientHeight)")
+    assert len(heights) == 4
+    assert max(heights) < 40, "a name takes two lines"
+    assert await page.evaluate("document.documentElement.scrollWidth") == width
+
+
+async def test_a_name_that_turns_the_direction_of_text_leaves_the_rest_of_the_line_as_it_is(
+    serve: Serve, open_page: OpenPage
+) -> None:
+    at = await serve()
+    run = await ask(at, user="\u202eann", metadata={"session_id": "\u202es"})
+    page = await open_page(at)
+    name, session = page.locator("td.question bdi"), page.locator("td.question p a")
+    assert (await _left(name)) < (await _left(session))
+    await page.goto(f"/runs/{run}")
+    assert (await _left(page.locator("p.muted bdi").first)) < (await _left(page.get_by_text("Download as JSON")))
+
+
+async def _left(element: Locator) -> float:
+    box = await element.bounding_box()
+    assert box is not None
+    return float(box["x"])
+
+
+async def test_a_question_in_arabic_is_written_from_right_to_left(serve: Serve, open_page: OpenPage) -> None:
+    at = await serve({"a": "\u0646\u0639\u0645!", "b": "from b"})
+    run = await ask(at, "\u0645\u0627 \u0647\u064a RL?")
+    page = await open_page(at, f"/runs/{run}")
+    for text in (page.locator(".run-title"), page.locator(".answer.markdown p")):
+        assert await text.evaluate("text => getComputedStyle(text).unicodeBidi") == "plaintext"
 
 
 async def test_the_graph_is_vertical_on_a_phone(serve: Serve, open_page: OpenPage) -> None:
