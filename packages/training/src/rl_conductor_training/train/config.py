@@ -103,9 +103,10 @@ class GrpoSettings(_Settings):
     questions: int = Field(default=4, ge=1)
     """Questions per step."""
     rollouts: int = Field(default=64, ge=2)
-    """Plans per question and round: the size of a group."""
+    """Plans per question and round: the size of a group; TRL's `num_generations`."""
     micro_batch: int = Field(default=8, ge=1)
-    """Plans per forward and backward pass on each device; affects only memory and time, except with `loss = "bnpo"`."""
+    """Plans per forward and backward pass on each device; affects only memory and time, except with `loss = "bnpo"`.
+    TRL's `per_device_train_batch_size`."""
     learning_rate: float = Field(default=1e-6, gt=0)
     """The learning rate after `warmup`."""
     warmup: float = Field(default=0.03, ge=0, le=1)
@@ -117,14 +118,15 @@ class GrpoSettings(_Settings):
     loss_chunk: int | None = Field(default=None, ge=1)
     """Tokens whose logits are in memory at the same time in the loss; all of a micro-batch when left out."""
     clip: float = Field(default=0.2, gt=0)
-    """Maximum change of a token's probability ratio that a step is rewarded for."""
+    """Maximum change of a token's probability ratio that a step is rewarded for; TRL's `epsilon`."""
     kl: float = Field(default=0.0, ge=0)
-    """Weight of the divergence from the model before training."""
+    """Weight of the divergence from the model before training; TRL's `beta`."""
     loss: Literal["bnpo", "dr_grpo", "dapo", "grpo"] = "bnpo"
     """`bnpo` divides by the tokens of a pass, so that the tokens of a pass with short plans weigh more; `dapo` by those
-    of the whole step, which is `bnpo` with all plans of a step in one pass."""
+    of the whole step, which is `bnpo` with all plans of a step in one pass. TRL's `loss_type`, whose default is
+    `dapo`."""
     scale: Literal["group", "batch", "none"] = "group"
-    """The rewards whose standard deviation advantages are divided by."""
+    """The rewards whose standard deviation advantages are divided by; TRL's `scale_rewards`."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of the optimizer."""
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -279,10 +281,11 @@ class TrainConfig(_Settings):
     @model_validator(mode="after")
     def _micro_batch_divides_plans(self) -> Self:
         if self.plans_per_step % self.grpo.micro_batch:
-            rounds = " of both rounds" if self.recursion else ""
+            plans, rounds = self.plans_per_step, " of both rounds" if self.recursion else ""
+            largest = max(size for size in range(1, self.grpo.micro_batch) if plans % size == 0)
             raise ValueError(
-                f"grpo.micro_batch = {self.grpo.micro_batch} must divide the {self.plans_per_step} plans"
-                f" per step{rounds}"
+                f"grpo.micro_batch = {self.grpo.micro_batch} must divide the {plans} plans per step{rounds}; write"
+                f" {largest}, for example"
             )
         return self
 
