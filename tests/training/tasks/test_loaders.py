@@ -274,6 +274,8 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
             {"question": "q", "answer": "x", "Kategorie": "red"},
             "kategorie: there is no such setting; rename it to domain",
         ),
+        ({"question": "q", "Expected answer": "x"}, "expected answer: there is no such setting; rename it to answer"),
+        ({"question": "q", "answer": "x", "Notes": "!"}, "notes: there is no such setting; remove it"),
         ({"question": "q", "scoring": "judge"}, "scoring 'judge' needs an answer or a rubric"),
         ({"question": "q", "answer": "x", "rubric": "r"}, "a rubric needs scoring 'judge' and no answer"),
         ({"question": "q", "answer": "x", "scoring": "judge"}, "needs a model: judge='provider:model', or --judge"),

@@ -44,10 +44,28 @@ class ProgramTest(Value):
 class TaskLine(Value, coerce_numbers_to_str=True):
     """One line of the file: a question and its scoring method."""
 
-    unknown_fields: ClassVar = dict.fromkeys(
-        ("category", "topic", "kategorie", "thema"),
-        "there is no such setting; rename it to domain, which is the kind of the question, or remove it",
-    )
+    unknown_fields: ClassVar = {
+        **dict.fromkeys(
+            ("category", "topic", "kategorie", "thema"),
+            "there is no such setting; rename it to domain, which is the kind of the question, or remove it",
+        ),
+        **dict.fromkeys(
+            (
+                "expected",
+                "expected answer",
+                "expected_answer",
+                "ground_truth",
+                "ideal",
+                "reference",
+                "target",
+                "antwort",
+            ),
+            "there is no such setting; rename it to answer, which is the right one, or remove it",
+        ),
+        **dict.fromkeys(
+            ("comment", "comments", "note", "notes", "kommentar", "notiz"), "there is no such setting; remove it"
+        ),
+    }
     question: str = Field(min_length=1)
     answer: str = ""
     """The right answer; for `regex` a pattern."""
