@@ -9,7 +9,16 @@ from xml.etree import ElementTree
 import pytest
 from check_reference import cut_summaries, members_found, public_names, special_methods, without_heading
 from run_picture import run_svg
-from stage_site import MODULES, NOT_SEARCHED, ROOT, BrokenLinkError, outside_navigation, repeats_others, stage
+from stage_site import (
+    MODULES,
+    NOT_SEARCHED,
+    ROOT,
+    BrokenLinkError,
+    ShallowListError,
+    outside_navigation,
+    repeats_others,
+    stage,
+)
 
 from rl_conductor import Conductor, ScriptedModel, Step, Trace, WorkerPool, Workflow
 
@@ -61,6 +70,18 @@ def test_links_in_code_stay_as_they_are(tmp_path: Path) -> None:
 def test_a_link_to_a_missing_file_is_an_error(tmp_path: Path, link: str) -> None:
     with pytest.raises(BrokenLinkError, match=r"docs/page\.md links to"):
         stage(repository(tmp_path / "repository", f"[text]({link})"), tmp_path / "staged")
+
+
+def test_a_nested_list_that_the_site_would_not_nest_is_an_error(tmp_path: Path) -> None:
+    page = "1. First\n   - of the first\n"
+    with pytest.raises(ShallowListError, match="indent a nested list by four spaces"):
+        stage(repository(tmp_path / "repository", page), tmp_path / "staged")
+
+
+def test_a_nested_list_may_be_indented_by_four_spaces_or_stand_in_code(tmp_path: Path) -> None:
+    page = "1. First\n    - of the first\n\n```yaml\nnames:\n  - first\n```\n"
+    stage(repository(tmp_path / "repository", page), tmp_path / "staged")
+    assert (tmp_path / "staged" / "page.md").read_text() == page
 
 
 def test_example_code_is_a_page(tmp_path: Path) -> None:

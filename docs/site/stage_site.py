@@ -2,8 +2,8 @@
 
 The pages in `docs/` are read on two sides: as files of the repository, and on the site. A link to a file outside of
 `docs/` works only on the first side, so this script adds the linked files as pages and rewrites the links. It also
-writes a page for each public module, whose content comes from the docstrings. A link to a missing file and a page that
-the navigation in `mkdocs.yml` lacks are errors.
+writes a page for each public module, whose content comes from the docstrings. A link to a missing file, a page that the
+navigation in `mkdocs.yml` lacks, and a list that only one of the two sides shows as nested are errors.
 """
 
 from __future__ import annotations
@@ -63,8 +63,19 @@ LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 FENCE = re.compile(r"^ *(```+|~~~+)", re.MULTILINE)
 
 
-class BrokenLinkError(Exception):
+SHALLOW_ITEM = re.compile(r"^ {1,3}(?:[-*]|\d+\.) .*", re.MULTILINE)
+
+
+class PageError(Exception):
+    """A page can't be shown as it is meant."""
+
+
+class BrokenLinkError(PageError):
     """A page links to a file that does not exist."""
+
+
+class ShallowListError(PageError):
+    """A nested list is indented by fewer than four spaces: the site adds its items to the outer list."""
 
 
 class Stage:
@@ -112,7 +123,11 @@ class Stage:
         def link(match: re.Match[str]) -> str:
             return f"{match[1]}{self._linked(source, target, match[2])}{match[3]}"
 
-        return "".join(part if is_code else LINK.sub(link, part) for is_code, part in code_and_prose(text))
+        parts = code_and_prose(text)
+        for is_code, part in parts:
+            if not is_code and (item := SHALLOW_ITEM.search(part)):
+                raise ShallowListError(f"{source} has {item[0]!r}: indent a nested list by four spaces")
+        return "".join(part if is_code else LINK.sub(link, part) for is_code, part in parts)
 
     def _linked(self, source: str, target: str, link: str) -> str:
         path, hash_mark, anchor = link.partition("#")
@@ -222,8 +237,8 @@ def main() -> int:
     """Stages the pages; returns the exit status."""
     try:
         pages = stage(ROOT, ROOT / "build" / "docs")
-    except BrokenLinkError as broken:
-        sys.stderr.write(f"{broken}\n")
+    except PageError as error:
+        sys.stderr.write(f"{error}\n")
         return 1
     missing = outside_navigation(pages, (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     for page in missing:
