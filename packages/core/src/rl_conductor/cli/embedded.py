@@ -53,7 +53,7 @@ def fetch_embedded(models: Iterable[str]) -> None:
     """Downloads missing weights of the embedded ones among `models`, and of those inside of others.
 
     Args:
-        models: names such as `openai:gpt-5`, `embedded:NAME` and `coder:embedded:NAME`.
+        models: names such as `openai:gpt-6-sol`, `embedded:NAME` and `coder:embedded:NAME`.
 
     Raises:
         ConfigError: the name of an embedded model is unknown, or no source provides its weights.

@@ -54,7 +54,7 @@ def providers() -> Mapping[str, str]:
 
 
 def model(name: str, **options: Any) -> Model:
-    """Creates the model called `provider:name`, such as `openai:gpt-5`.
+    """Creates the model called `provider:name`, such as `openai:gpt-6-sol`.
 
     Args:
         name: provider, a colon, and the model as that provider names it (a path or hub name for local ones).

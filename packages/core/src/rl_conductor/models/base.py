@@ -72,7 +72,7 @@ class Model(Protocol):
     @property
     @abstractmethod
     def name(self) -> str:
-        """`provider:model`, as in `model("openai:gpt-5")`."""
+        """`provider:model`, as in `model("openai:gpt-6-sol")`."""
 
     @property
     def capabilities(self) -> Capabilities:

@@ -22,7 +22,7 @@ log = logging.getLogger("rl_conductor")
 
 AnyWorker = Worker | Model | str | WorkerFunction | Mapping[str, Any]
 """A worker, a model, a `provider:model` name, a Python function, or a mapping with one of these and the settings of a
-pool file's worker, as in `{"model": "openai:gpt-5", "description": "checks numbers"}`."""
+pool file's worker, as in `{"model": "openai:gpt-6-sol", "description": "checks numbers"}`."""
 
 
 class WorkerPool(Mapping[str, Worker]):
@@ -46,7 +46,7 @@ class WorkerPool(Mapping[str, Worker]):
                 raise ConfigError(f"two workers are named {worker.name!r}; worker names must be unique")
             self._workers[worker.name] = worker
         if not self._workers:
-            raise ConfigError("a pool needs at least one worker, such as WorkerPool({'fast': 'openai:gpt-5-mini'})")
+            raise ConfigError("a pool needs at least one worker, such as WorkerPool({'fast': 'openai:gpt-6-luna'})")
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:

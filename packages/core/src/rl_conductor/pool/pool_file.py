@@ -30,17 +30,27 @@ class WorkerSettings(Entry):
     description: str = ""
     """The worker's purpose, which the planner reads."""
     strengths: str = ""
+    """The kinds of tasks that the worker is good at, for the planner."""
     instructions: str = ""
     """A system prompt for every call of the worker."""
     accuracy: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
+    """The measured share of right answers, by domain."""
     latency: float | None = None
+    """The median seconds of a call."""
     price: Price | None = None
+    """The price of the model; by default that of the price list."""
     tags: Names = frozenset()
+    """Labels that policies select workers by."""
     region: str | None = None
+    """The region of the worker's data, which policies select workers by."""
     sampling: Sampling = Field(default_factory=Sampling)
+    """Default sampling parameters of its calls."""
     timeout: float = Field(default=CALL_TIMEOUT, gt=0)
+    """Seconds for one call."""
     hedge_after: float | None = Field(default=None, ge=0)
+    """Seconds after which a hedge call goes to a second worker, within `Limits.hedges`."""
     concurrency: int | None = Field(default=None, ge=1)
+    """Maximum number of concurrent calls."""
     tools: tuple[str, ...] = ()
     """The tools that the model may call: Python functions as `module:function`, and the URLs of MCP servers."""
     mcp: dict[str, MCPEntry] = Field(default_factory=dict)
@@ -90,6 +100,7 @@ class PlannerSettings(Entry):
     form: Form | None = None
     """Output format of plans; `None` selects it by the model's capabilities."""
     roster: Roster = "cards"
+    """How the prompt names the workers: `cards` with names, `anonymous` without them, `ordinals` as numbers only."""
     wording: Wording | None = Field(default=None, exclude_if=lambda wording: wording is None)
     """Wording of the prompt; `None` selects it by the model."""
     examples: int = Field(default=3, ge=0, le=MAX_EXAMPLES)
@@ -106,6 +117,7 @@ class PlannerEntry(ModelEntry, PlannerSettings):
     steps: int = Field(default=5, ge=1)
     """Maximum steps of a plan, unless overridden by the caller's limits."""
     temperature: float | None = Field(default=None, ge=0)
+    """Sampling temperature of plans; by default the model's own."""
     instructions: str = ""
     """Your own instructions for plans."""
     samples: int = Field(default=5, ge=1)
@@ -133,8 +145,11 @@ class PoolFile(Entry):
     """A pool file: `[workers.NAME]` tables, and optionally `[planner]` and `[[guardrails]]`."""
 
     workers: dict[str, WorkerEntry] = Field(examples=["a table [workers.NAME] for each worker"])
+    """The workers by name, in the order of their numbers in plans."""
     planner: PlannerEntry | None = None
+    """The planner; by default the first worker that can plan."""
     guardrails: tuple[GuardrailEntry, ...] = ()
+    """The guardrails of every run, in their order."""
     router: Path | None = None
     """Path of a router file, relative to the pool file; `rl-conductor calibrate --router` creates it."""
 

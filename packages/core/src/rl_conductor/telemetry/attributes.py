@@ -15,7 +15,7 @@ NO_ANSWER = "no_answer"
 
 
 def model_attributes(full_name: str) -> Attributes:
-    """Splits a name such as `openai:gpt-5` into provider and model."""
+    """Splits a name such as `openai:gpt-6-sol` into provider and model."""
     provider, _, model = full_name.partition(":")
     return {name.PROVIDER: name.PROVIDERS.get(provider, provider), name.REQUEST_MODEL: model or provider}
 
