@@ -32,7 +32,7 @@ from rl_conductor_server.auth.leased_budget import LeasedBudget
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.runs.budgets import RunBudget
 from rl_conductor_server.settings import BudgetEntry
-from rl_conductor_server.store import BudgetPeriod, NewRun, Store, StoreUnavailableError, write_behind
+from rl_conductor_server.store import BudgetPeriod, BudgetState, NewRun, Store, StoreUnavailableError, write_behind
 from rl_conductor_server.store.audit import Chain, Record, parse_record
 from rl_conductor_server.store.tables import budget_leases, runs
 from server.chat_requests import gate
@@ -106,7 +106,8 @@ async def make_calls(processes: Sequence[Process], number: int, bound: str, cost
 
     async def keep_up() -> None:
         while True:
-            await asyncio.gather(*(process.key.refresh() for process in processes))
+            for process in processes:
+                process.key.return_unused()
             await asyncio.sleep(0.05)
 
     upkeep = asyncio.create_task(keep_up())
@@ -141,7 +142,7 @@ async def test_a_call_waits_while_another_process_has_the_rest_of_the_budget(sta
         waiting = asyncio.create_task(here.spend("0.50"))
         await until(lambda: bool(here.store.write_queue._task and here.store.write_queue._task.done()))
         assert not waiting.done()
-    await there.key.refresh()
+    there.key.return_unused()
     assert await asyncio.wait_for(waiting, SOON) == "made"
 
 
@@ -156,16 +157,38 @@ async def test_a_call_that_others_spending_leaves_no_room_for_is_refused_with_wh
     await here.spend("0.30")
     await here.store.write_queue.flush()
     for process in (here, there):
-        await process.key.refresh()
+        process.key.return_unused()
         with pytest.raises(ApiError, match=r"budget of \$1 .* is used up"):
             await process.key.current(process.store.now())
+
+
+async def test_the_budgets_of_idle_keys_are_not_read(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = await start(), await start()
+    await here.spend("0.10")
+    reads: list[BudgetPeriod] = []
+    read = here.store.read_budget
+
+    async def read_and_count(period: BudgetPeriod) -> BudgetState:
+        reads.append(period)
+        return await read(period)
+
+    monkeypatch.setattr(here.store, "read_budget", read_and_count)
+    for _ in range(3):
+        here.key.return_unused()
+    assert reads == []
+    await there.spend("0.90")
+    await there.store.write_queue.flush()
+    for _ in range(2):
+        with pytest.raises(ApiError, match=r"budget of \$1 .* is used up"):
+            await here.key.current(here.store.now())
+    assert len(reads) == 1
 
 
 async def test_an_idle_process_returns_its_share(start: Start) -> None:
     here, there = await start(), await start()
     async with there.call("0.20", "0.01"), there.call("0.20", "0.01"), there.call("0.20", "0.01"):
         pass
-    await there.key.refresh()
+    there.key.return_unused()
     await there.store.write_queue.flush()
     assert await here.spend("0.97") == "made"
 
@@ -202,7 +225,7 @@ async def crash(process: Process) -> None:
 async def test_a_crash_charges_the_calls_in_flight_as_an_upper_bound_and_nothing_else(start: Start) -> None:
     here, there = await start(), await start()
     assert await there.spend("0.40", "0.05") == "made"
-    await there.key.refresh()
+    there.key.return_unused()
     call = there.call("0.30")
     await call.__aenter__()
     run = there.run
@@ -370,7 +393,7 @@ async def test_without_the_store_a_budgeted_key_is_refused_before_a_model_is_cal
     assert (await at.http.post("/v1/chat/completions", json=BODY, headers=headers)).status_code == 200
     await at.service.store.write_queue.flush()
     for budget in at.service.keys:
-        await budget.refresh()
+        budget.return_unused()
     await at.service.store.write_queue.flush()
     calls = len(worker.requests)
     locked = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)

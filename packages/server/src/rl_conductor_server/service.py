@@ -160,13 +160,13 @@ class Service:
             self.runs.cancel(run)
 
     async def _refresh(self) -> None:
-        """Ends runs of servers that are gone, and reads the spending and canaries of other processes."""
+        """Ends runs of servers that are gone, returns unused shares of budgets, and reads the canaries of others."""
         expired = await self.store.end_expired_runs(self.active_runs)
         if expired:
             log.warning("%d runs ended as failed, as the server that ran them is gone", len(expired))
             self.metrics.count_expired_runs(len(expired))
         for budget in self._budgets:
-            await budget.refresh()
+            budget.return_unused()
         await self.canaries.refresh()
 
     async def _sum_days(self) -> None:

@@ -29,6 +29,8 @@ class KeyBudget:
         self._store = store
         self._budgets: dict[int, LeasedBudget] = {}
         """The budget of each period, by its start."""
+        self._outdated: set[int] = set()
+        """The periods of which the next run has to read the spending of other processes."""
         self._lock = asyncio.Lock()
         self.storage_limit: int | None = None
         """Maximum bytes of traces and responses of the key; `None` means no limit."""
@@ -65,6 +67,9 @@ class KeyBudget:
                 period = BudgetPeriod(self.name, start, limits.usd, limits.tokens)
                 budget = LeasedBudget(period, self._store, await self._store.read_budget(period))
                 self._budgets[start] = budget
+            elif start in self._outdated:
+                await budget.refresh()
+            self._outdated.discard(start)
         self._check_remaining(budget.spent_in_total)
         return budget
 
@@ -78,13 +83,15 @@ class KeyBudget:
             message = f"this key's budget of {limit} ({limits.per}) is used up"
             raise ApiError(message, status=429, code="insufficient_quota")
 
-    async def refresh(self) -> None:
-        """Returns unused shares of the budget to the store, and reads the spending of other processes."""
-        current = period_start(self._limits.per, self._store.now())
-        for start, budget in list(self._budgets.items()):
+    def return_unused(self) -> None:
+        """Returns unused shares of the budget to the store.
+
+        The next run reads the spending of other processes. To read it here would take most of the processor time of a
+        server with a thousand keys, few of which have runs at a time.
+        """
+        for budget in self._budgets.values():
             budget.return_unused()
-            if start == current:
-                await budget.refresh()
+        self._outdated.update(self._budgets)
 
     def close(self) -> None:
         """Returns everything that is not spent to the store, after all runs have ended."""
