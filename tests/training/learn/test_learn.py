@@ -104,6 +104,14 @@ async def test_replies_without_a_clear_verdict_are_counted(tmp_path: Path) -> No
     assert note in again.notes
 
 
+@pytest.mark.parametrize(("verdict", "found"), [("yes", "right"), ("no", "wrong")])
+async def test_a_judge_that_always_says_the_same_is_reported(tmp_path: Path, verdict: str, found: str) -> None:
+    task = replace(build_task("direction", 12), scorer=Judge(ScriptedModel(verdict, name="judge")))
+    record = await learn(task, build_pool(), planner=build_planner(), out=tmp_path)
+    (note,) = [note for note in record.notes if note.startswith("the judge found all ")]
+    assert f" different replies {found}: read some of them" in note
+
+
 async def test_a_judge_without_any_clear_verdict_ends_learning_after_the_first_replies(tmp_path: Path) -> None:
     vague = ScriptedModel("hard to say", name="judge")
     task, pool = replace(build_task("direction", 12), scorer=Judge(vague)), build_pool()

@@ -142,7 +142,7 @@ def _build_record(
         need = describe_need(run.caps_needed(plan.thorough), run.limits)
         size = f" ({plan.summary})" if plan.is_smaller else ""
         run.notes.append(f"the caps left room for a smaller search only{size}; {need}")
-    run.notes.extend(run.runner.describe_undecided())
+    run.notes.extend(run.runner.describe_verdicts())
     spending = run.budget.total.spent
     unanswered = spending - run.spending.of_replies
     return LearnRecord(

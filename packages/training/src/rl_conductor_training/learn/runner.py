@@ -37,6 +37,8 @@ from rl_conductor_training.spending import cached_amount, was_limited
 from rl_conductor_training.tasks import Sample, Task
 from rl_conductor_training.tasks.scorers.judge import UNDECIDED, undecided_remark
 
+MIN_VERDICTS = 10
+"""Number of equal verdicts of a judge from which a remark is made."""
 REPLY_CHARS = 600
 """Characters that are kept of each step's reply."""
 
@@ -174,11 +176,18 @@ class Runner:
         """Returns the workers with replies that were cut off in the runs that this process made or reused."""
         return find_cut_off(row.finishes for row in self._used_rows())
 
-    def describe_undecided(self) -> Iterator[str]:
-        """Yields a remark if a judge gave no clear verdict on replies of these runs."""
+    def describe_verdicts(self) -> Iterator[str]:
+        """Yields a remark if a judge gave no clear verdict on replies of these runs, or the same one on all of many."""
         undecided, replies = self._count_undecided()
         if undecided:
             yield undecided_remark(undecided, f"{replies:,} different replies")
+        verdicts = {row.score_key: row.score for row in self._used_rows() if row.scoring.calls and not row.undecided}
+        if len(verdicts) >= MIN_VERDICTS and len(set(verdicts.values())) == 1:
+            found = "right" if all(verdicts.values()) else "wrong"
+            yield (
+                f"the judge found all {len(verdicts):,} different replies {found}: read some of them, since a judge "
+                "that always says the same can't compare workers"
+            )
 
     def require_verdicts(self) -> None:
         """Checks that a judge decided on any of the replies so far: if not, all scores are 0 and teach nothing.
