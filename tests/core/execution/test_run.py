@@ -60,6 +60,7 @@ from rl_conductor.types import (
     Message,
     Price,
     Request,
+    Roster,
     Sampling,
     TextPart,
     Tool,
@@ -586,6 +587,18 @@ def asking(*messages: Message) -> Request:
 
 def over_the_wire(message: Message) -> Message:
     return Message.model_validate_json(message.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("choice", "roster", "is_told"), [("auto", "cards", True), ("none", "cards", False), ("auto", "ordinals", False)]
+)
+async def test_the_planner_is_told_of_the_tools_unless_it_was_trained_without(
+    choice: str, roster: Roster, is_told: bool
+) -> None:
+    model = ScriptedModel([TWO])
+    made = conductor(Planner(model=model, roster=roster), pool_of(a="A", b="B"))
+    await answered(made, asking().model_copy(update={"tool_choice": choice}))
+    assert ("these tools: search." in model.requests[0].messages[-1].text) == is_told
 
 
 async def test_a_tool_call_comes_back_to_the_caller_and_its_result_to_the_same_worker() -> None:

@@ -25,6 +25,7 @@ def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> Plan
     - Workers that can't read its images or files stay, but some step has to be done by one that can.
     - The last step is done by a worker that supports its tools and response format.
     - Of several attachments and long turns, each step may see some only.
+    - The planner is told of the tools, which only the last step can call.
 
     Raises:
         PolicyError: no plan is left.
@@ -33,7 +34,7 @@ def filter_capable(space: PlanSpace, pool: WorkerPool, request: Request) -> Plan
     space = _with_attachments(_with_answer_needs(_with_room(space, pool, request), pool, needs), pool, needs)
     if space.attachments:
         _check_readable(space, pool)
-    return _with_inputs(space, request)
+    return _with_inputs(_with_tools(space, request), request)
 
 
 def _with_room(space: PlanSpace, pool: WorkerPool, request: Request) -> PlanSpace:
@@ -74,6 +75,12 @@ def _with_attachments(space: PlanSpace, pool: WorkerPool, needs: Sequence[Need])
             rules.append(AttachmentRule(kind=kind, readers=readers))
     partial = tuple(rule for rule in rules if rule.readers != frozenset(space.choices))
     return space.model_copy(update={"attachments": partial}) if partial else space
+
+
+def _with_tools(space: PlanSpace, request: Request) -> PlanSpace:
+    if not request.tools or request.tool_choice == "none":
+        return space
+    return space.model_copy(update={"tools": tuple(tool.name for tool in request.tools)})
 
 
 def _with_inputs(space: PlanSpace, request: Request) -> PlanSpace:

@@ -243,10 +243,15 @@ class Planner:
     def plannable(self, space: PlanSpace) -> PlanSpace:
         """Returns `space` as far as plans can express it: in `lists`, every step sees all inputs.
 
-        So it is with other rosters than `cards`, because trained planners need the prompt of their training.
+        So it is with other rosters than `cards`, because trained planners need the prompt of their training: they are
+        not told of tools either.
         """
-        chooses_inputs = self.plan_form != "lists" and self.roster == "cards"
-        return space if chooses_inputs or not space.inputs else space.model_copy(update={"inputs": ()})
+        is_trained = self.roster != "cards"
+        inputs = () if is_trained or self.plan_form == "lists" else space.inputs
+        tools = () if is_trained else space.tools
+        if (inputs, tools) == (space.inputs, space.tools):
+            return space
+        return space.model_copy(update={"inputs": inputs, "tools": tools})
 
     def response_format(self, space: PlanSpace) -> ResponseFormat | None:
         """Builds the grammar or JSON schema that constrains decoding; `None` if the model supports neither.

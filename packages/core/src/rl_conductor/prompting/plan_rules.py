@@ -8,6 +8,7 @@ the former.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 from rl_conductor.plan_text.forms import Form
@@ -60,6 +61,12 @@ RULE_INPUTS = """\
 The question has several parts: {names}. Each step also has a list of inputs: the parts that its model sees. Write \
 ["all"], [] for none, or some of these names in this order, as in ["{example}"]. Give each step the parts that it \
 needs."""
+RULE_TOOLS = """\
+The last step can call these tools: {names}. No other step can, so give no earlier step a subtask that needs them."""
+MAX_TOOL_NAMES = 30
+"""Names of tools that the planner reads."""
+TOOL_NAME = re.compile(r"[\w.-]{1,64}")
+"""A name that vendors accept. Others are left out, since names from a server of tools could instruct the planner."""
 RULE_SUBTASK = "A subtask has at most {chars} characters."
 
 # ---------------------------------------------------------------------------------- the brief wording
@@ -99,7 +106,12 @@ def brief_rules(space: PlanSpace, form: Form) -> str:
 
 
 def request_rules(space: PlanSpace, form: Form) -> Iterator[str]:
-    """Yields the rules that depend on the question: readers of attachments, and inputs of steps."""
+    """Yields the rules that depend on the question: its tools, readers of attachments, and inputs of steps."""
+    names = [name for name in space.tools if TOOL_NAME.fullmatch(name)]
+    if len(names) > MAX_TOOL_NAMES:
+        names[MAX_TOOL_NAMES:] = [f"and {len(names) - MAX_TOOL_NAMES} more"]
+    if names:
+        yield RULE_TOOLS.format(names=", ".join(names))
     for rule in space.attachments:
         yield RULE_ATTACHMENTS.format(kind=rule.kind, numbers=_numbers(space, rule.readers))
     if space.inputs and form != "lists":

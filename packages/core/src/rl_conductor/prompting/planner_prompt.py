@@ -191,9 +191,9 @@ def _prefix(
 
 
 def _for_any_question(space: PlanSpace) -> PlanSpace:
-    """Returns `space` without the names of a question's parts, which `request_rules` states."""
+    """Returns `space` without the names of a question's parts and tools, which `request_rules` states."""
     inputs = ("turn 1",) if space.inputs else ()
-    return space.model_copy(update={"attachments": (), "inputs": inputs, "shared_inputs": frozenset()})
+    return space.model_copy(update={"attachments": (), "inputs": inputs, "shared_inputs": frozenset(), "tools": ()})
 
 
 def rejection_messages(rejection: Rejection, *, key: str) -> tuple[Message, Message]:

@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 from rl_conductor.plan_text.forms import Form
 from rl_conductor.plan_text.json_schema import plan_schema
+from rl_conductor.prompting.plan_rules import MAX_TOOL_NAMES
 from rl_conductor.prompting.planner_prompt import (
     REJECTED_PLAN_CHARS,
     REJECTION_REASON_CHARS,
@@ -82,6 +83,7 @@ def _restrictions() -> Iterator[dict[str, Any]]:
     yield {"max_steps": 1}
     yield {"last": frozenset("ab")}
     yield {"last": frozenset("b"), "last_reads_all": True, "min_steps": 2}
+    yield {"tools": tuple(f"tool_{number}" for number in range(MAX_TOOL_NAMES + 1))}
     yield {"attachments": (AttachmentRule(kind="images", readers=frozenset("b")),)}
 
 

@@ -61,6 +61,8 @@ class PlanSpace(Value):
     step of a plan in the forms `rows` and `object` says which of them it sees."""
     shared_inputs: frozenset[str] = frozenset()
     """Names of the other earlier turns and attachments. Every planned step sees them; a caller's own need not."""
+    tools: tuple[str, ...] = ()
+    """Names of the caller's tools, which only the last step can call."""
     subtask_chars: int = Field(default=400, ge=1)
     """Maximum length of a subtask in characters."""
 
