@@ -70,6 +70,20 @@ def record(store: Store, events: list[Event]) -> None:
             store.save_progress("run-1", event, Usage(calls=1, cost=Decimal("0.01")), CHARGED)
 
 
+async def test_a_store_in_a_folder_that_is_not_writable_is_refused_with_advice(tmp_path: Path) -> None:
+    file = tmp_path / "store" / "runs.db"
+    file.parent.mkdir()
+    await (await Store.open(f"sqlite:///{file}")).aclose()
+    file.parent.chmod(0o500)
+    try:
+        if os.access(file.parent, os.W_OK):
+            pytest.skip("root may write to any folder")
+        with pytest.raises(ConfigError, match="run the command as the user of the server, or copy the file"):
+            await Store.open(f"sqlite:///{file}", create=False)
+    finally:
+        file.parent.chmod(0o700)
+
+
 async def test_a_process_that_only_reads_writes_nothing(store: Store, url: str) -> None:
     statements = list[str]()
 

@@ -95,8 +95,19 @@ async def open_database(url: str, *, create: bool = True) -> AsyncEngine:
         await engine.dispose()
         is_server = address.drivername != DRIVERS["sqlite"]
         kind = StoreUnreachableError if is_server and isinstance(error, OperationalError | OSError) else ConfigError
-        raise kind(f"can't open the store at {redact_url(url)}: {reason_of(error)}") from error
+        advice = "" if is_server else _folder_advice(Path(str(address.database)).parent)
+        raise kind(f"can't open the store at {redact_url(url)}: {reason_of(error)}{advice}") from error
     return engine
+
+
+def _folder_advice(folder: Path) -> str:
+    """Says what to do if SQLite, which keeps a journal beside its file even for reading, can't write to the folder."""
+    if not folder.is_dir() or os.access(folder, os.W_OK):
+        return ""
+    return (
+        f"; SQLite has to write to {str(folder)!r}, also for reading: run the command as the user of the server, or "
+        "copy the file to another folder"
+    )
 
 
 def reason_of(error: Exception) -> str:
