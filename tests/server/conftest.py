@@ -27,6 +27,7 @@ from rl_conductor.models import Model
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.types import Usage
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.process.listen import http_server, listening_socket
 from rl_conductor_server.service import Service
@@ -183,6 +184,11 @@ async def hang_up(asking: Coroutine[Any, Any, Any], *, once: asyncio.Event) -> N
     with suppress(asyncio.CancelledError):
         await task
     assert task.cancelled()
+
+
+async def usage_of_key(store: Store, key: str, *, since: float = 0) -> Usage:
+    """The usage of an API key since a time."""
+    return (await store.read_key_spending([key], start=since))[key].usage
 
 
 async def until(happened: Callable[[], bool]) -> None:

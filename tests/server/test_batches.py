@@ -25,7 +25,7 @@ from rl_conductor_server.settings import BatchEntry
 from rl_conductor_server.store import Store, StoredBatch
 from rl_conductor_server.store.batches.batches import BatchLimits
 from rl_conductor_server.store.tables import batches
-from server.conftest import At, Serve, until
+from server.conftest import At, Serve, until, usage_of_key
 from server.raw_connections import MORE_THAN_SOCKETS_HOLD, connection
 
 MODEL = "conductor-mini"
@@ -289,8 +289,7 @@ async def test_the_budget_and_the_models_of_a_key_hold_for_each_request(serve: S
     assert errors.pop("item-99")["response"]["status_code"] == 403
     assert {line["response"]["status_code"] for line in errors.values()} == {429}
     assert {line["response"]["body"]["error"]["code"] for line in errors.values()} == {"insufficient_quota"}
-    (key,) = [key for key in at.service.keys if key.name == "red"]
-    assert (await key.usage()).total_tokens <= 360
+    assert (await usage_of_key(at.service.store, "red")).total_tokens <= 360
 
 
 async def test_requests_wait_for_the_rate_limit_of_their_key(serve: Serve) -> None:

@@ -21,7 +21,7 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
 from rl_conductor_server.store import BudgetPeriod, NewRun, Search, Store
 from rl_conductor_server.store.audit import Chain
-from server.conftest import Serve
+from server.conftest import Serve, usage_of_key
 from server.upstream import vendor
 
 MESSAGES: list[Any] = [{"role": "user", "content": "Say something."}]
@@ -124,7 +124,7 @@ async def test_absurd_values_from_a_vendor_affect_only_their_run(
         store = at.service.store
         assert [row.status for row in await store.list_runs()] == ["done"] * 20
         assert len([line async for line in store.audit_lines(Chain())]) == 20
-        assert (await store.get_usage("local", since=0)).calls == 20
+        assert (await usage_of_key(store, "local")).calls == 20
 
 
 # ----------------------------------------------------------------------------------------- the store
@@ -162,11 +162,11 @@ async def test_numbers_too_large_for_a_column_break_neither_a_run_nor_the_sums_o
         store.begin_run(new_run(f"bound-{number}", key=key))
         store.finish_run(f"bound-{number}", trace, "done", charged=Amount(usd=Decimal(10) ** 30, tokens=2**70))
     assert [row.status for row in await store.list_runs()] == ["done"] * 12
-    assert (await store.get_usage(key, since=0)).cost >= 10**7
+    assert (await usage_of_key(store, key)).cost >= 10**7
     other = await Store.open(url)
     assert (await other.read_budget(BudgetPeriod(key, 0, None, None))).charged_elsewhere.usd >= 10**7
     await other.aclose()
     spending = await store.spending.list_usage("worker", since=0, before=9e9, width=10**9)
     assert sum(row.usage.cost for row in spending) >= 10**7
     assert await store.prune(before=time.time() + 1e6) == 12
-    assert (await store.get_usage(key, since=0)).cost >= 10**6
+    assert (await usage_of_key(store, key)).cost >= 10**6

@@ -11,6 +11,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from sqlalchemy import event
 
 from core.runs import Gated, forever, plan, pool_of
 from rl_conductor.calls.budget import Amount
@@ -28,7 +29,7 @@ from rl_conductor_server.auth.rate_limit import MAX_ADDRESSES, MAX_FAILURES, Fai
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import KeyEntry, Period
 from rl_conductor_server.store import NewRun, Store
-from server.conftest import ONE_STEP, Serve, hang_up
+from server.conftest import ONE_STEP, Serve, hang_up, usage_of_key
 
 ASKED: list[Any] = [{"role": "user", "content": "Say something."}]
 ASK: Any = {"model": "conductor-mini", "messages": ASKED}
@@ -159,7 +160,7 @@ async def test_requests_are_rejected_once_the_budget_is_used_up(serve: Serve) ->
     assert caught.value.response.headers["x-should-retry"] == "false"
     await at.service.store.write_queue.flush()
     assert [reply.headers["x-conductor-cost-usd"] for reply in raw] == ["0.02", "0.02"]
-    assert (await at.service.store.get_usage("red", since=0)).cost == Decimal("0.05")
+    assert (await usage_of_key(at.service.store, "red")).cost == Decimal("0.05")
 
 
 @pytest.mark.parametrize("limits", [{"tokens": 5}, {"usd": "0.01"}], ids=str)
@@ -276,6 +277,27 @@ async def test_only_the_administrator_sees_all_keys_and_runs(serve: Serve) -> No
     assert "cached_tokens" not in run["usage"]
     assert run["labels"] == {"team": "blue"}
     assert (await at.http.get(f"/admin/runs/{run['id']}", headers=admin)).json()["trace"]["id"] == run["id"]
+
+
+async def test_the_spending_of_many_keys_is_read_at_once(serve: Serve) -> None:
+    keys: dict[str, Any] = {f"key-{number}": {"sha256": hash_key(str(number)), "usd": "5"} for number in range(50)}
+    keys["daily"] = {"sha256": hash_key("of-daily"), "usd": "5", "per": "day"}
+    at = await serve(keys=keys, admins={"admin": {"sha256": hash_key("key-of-admin")}})
+    for key in ("7", "of-daily"):
+        await at.openai(key).chat.completions.create(**ASK)
+    await at.service.store.write_queue.flush()
+    queries: list[str] = []
+    engine = at.service.store._reader._engine.sync_engine
+
+    def count(*arguments: Any) -> None:
+        queries.append(arguments[2])
+
+    event.listen(engine, "before_cursor_execute", count)
+    accounts = (await at.http.get("/admin/keys", headers={"authorization": "Bearer key-of-admin"})).json()["data"]
+    event.remove(engine, "before_cursor_execute", count)
+    assert len(accounts) == 51
+    assert {one["name"] for one in accounts if one["charged_tokens"]} == {"key-7", "daily"}
+    assert len([query for query in queries if "SELECT" in query]) <= 8
 
 
 async def test_admin_endpoints_are_disabled_without_an_administrator_key(serve: Serve) -> None:

@@ -13,7 +13,7 @@ from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.store import NewRun, store
 from rl_conductor_server.store.dialects import DATABASE_NOW
 from server.chat_requests import BODY
-from server.conftest import ONE_STEP, At, Serve
+from server.conftest import ONE_STEP, At, Serve, usage_of_key
 
 RED = {"authorization": "Bearer key-of-red"}
 BLUE = {"authorization": "Bearer key-of-blue"}
@@ -71,8 +71,7 @@ async def test_the_same_request_is_answered_from_the_cache_and_costs_nothing(ser
     metrics = (await at.http.get("/metrics", headers=RED)).text
     assert 'conductor_cache_hits_total{model="conductor-mini"} 1.0' in metrics
     assert f'conductor_cache_saved_usd_total{{model="conductor-mini"}} {float(cost)}' in metrics
-    (key,) = [key for key in at.service.keys if key.name == "red"]
-    assert (await key.usage()).cost == cost
+    assert (await usage_of_key(at.service.store, "red")).cost == cost
 
 
 @pytest.mark.parametrize(

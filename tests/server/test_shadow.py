@@ -23,7 +23,7 @@ from rl_conductor_server.experiments.shadow import SHADOW_OF_LABEL
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import RunRow, Search, Store
 from rl_conductor_training.tasks import Sample, Score
-from server.conftest import At, Serve, served, until
+from server.conftest import At, Serve, served, until, usage_of_key
 from server.experiments import (
     ASK,
     CENT,
@@ -138,8 +138,8 @@ async def test_shadow_runs_are_not_charged_to_the_api_key(serve: Serve, upstream
     await at.openai("key-of-red").chat.completions.create(**ASK)
     await pairs(at, 1)
     store = at.service.store
-    assert (await store.get_usage("red", since=0)).cost == Decimal("0.01")
-    assert (await store.get_usage("shadow:assistant", since=0)).cost == Decimal("0.04")
+    assert (await usage_of_key(store, "red")).cost == Decimal("0.01")
+    assert (await usage_of_key(store, "shadow:assistant")).cost == Decimal("0.04")
     account = at.service.keys.find("red")
     budget = await account.current(at.service.store.now())
     assert budget is not None
@@ -156,7 +156,7 @@ async def test_shadow_runs_stop_before_their_budget_is_exceeded(serve: Serve, up
             await pairs(at, 1)
     metric = 'conductor_shadows_total{experiment="assistant",outcome="budget"} 2.0'
     await found_in_metrics(at, metric)
-    assert (await at.service.store.get_usage("shadow:assistant", since=0)).cost == Decimal("0.05")
+    assert (await usage_of_key(at.service.store, "shadow:assistant")).cost == Decimal("0.05")
     assert len(a.requests) == 1
     assert upstream.asked == {"old": 3, "judge": 2}
 
@@ -165,7 +165,7 @@ async def test_the_shadow_budget_may_be_in_tokens(serve: Serve, upstream: Vendor
     at = await serve(**conducting(), experiments={"assistant": experiment(upstream, usd=None, tokens=10)})
     await at.openai().chat.completions.create(**ASK)
     await found_in_metrics(at, 'conductor_shadows_total{experiment="assistant",outcome="budget"} 1.0')
-    assert (await at.service.store.get_usage("shadow:assistant", since=0)).total_tokens == 0
+    assert (await usage_of_key(at.service.store, "shadow:assistant")).total_tokens == 0
 
 
 async def test_shadow_spending_before_a_restart_counts(serve: Serve, upstream: Vendor) -> None:

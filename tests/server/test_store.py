@@ -34,6 +34,7 @@ from rl_conductor_server.store.models import SpendingGroup
 from rl_conductor_server.store.responses.conversations import Conversation
 from rl_conductor_server.store.runs import retention
 from rl_conductor_server.store.tables import metadata
+from server.conftest import usage_of_key
 
 PLAN = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 CHARGED = Amount(usd=Decimal("0.05"), tokens=700)
@@ -219,8 +220,8 @@ async def test_a_finished_run_is_read_back_unchanged(store: Store) -> None:
     (row,) = await store.list_runs(Search(key="red"))
     assert (row.status, row.usage.cost, row.usage.calls) == ("done", Decimal("0.02"), 3)
     assert row.labels == {"a": "b"}
-    assert (await store.get_usage("red", since=0)).cost == Decimal("0.02")
-    assert (await store.get_usage("red", since=time.time() + 9)).cost == 0
+    assert (await usage_of_key(store, "red")).cost == Decimal("0.02")
+    assert (await usage_of_key(store, "red", since=time.time() + 9)).cost == 0
     assert (await store.read_budget(BUDGET)).charged_elsewhere == CHARGED
 
 
@@ -311,12 +312,12 @@ async def test_the_usage_of_deleted_runs_still_counts(store: Store, url: str) ->
         owner.finish_run(f"run-{number}", trace, "done", charged=CHARGED)
         await owner.write_queue.flush()
         assert await other.prune(before=time.time() + 1e5) == 1
-    assert (await store.get_usage("red", since=today)).cost == 3 * trace.usage.cost
+    assert (await usage_of_key(store, "red", since=today)).cost == 3 * trace.usage.cost
     for start in (0, int(today)):
         period = replace(BUDGET, start=start)
         assert (await store.read_budget(period)).charged_elsewhere == CHARGED + CHARGED + CHARGED
-    assert (await store.get_usage("red", since=today + 86_400)).calls == 0
-    assert (await store.get_usage("blue", since=0)).calls == 0
+    assert (await usage_of_key(store, "red", since=today + 86_400)).calls == 0
+    assert (await usage_of_key(store, "blue")).calls == 0
     await other.aclose()
 
 

@@ -25,7 +25,7 @@ from rl_conductor_server.auth.rate_limit import MAX_FAILURES
 from rl_conductor_server.store import RunRow
 from rl_conductor_server.web.sign_in import same_site_page
 from server.chat_requests import gate
-from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, until
+from server.conftest import ONE_STEP, TWO_STEPS, At, Serve, until, usage_of_key
 from server.pages import ADMIN, CENT, FOUR, GUARDED, NASTY, ask
 
 BROWSER = {"accept": "text/html,*/*"}
@@ -533,7 +533,7 @@ async def test_a_replay_spends_from_the_budget_of_the_original_key(serve: Serve)
     run = await ask(at)
     await sign_in(at)
     await replayed(at, await replay(at, run, subtask="Once more."))
-    assert (await at.service.store.get_usage("red", since=0)).cost == Decimal("0.02")
+    assert (await usage_of_key(at.service.store, "red")).cost == Decimal("0.02")
     refused = await replay(at, run, subtask="And again.")
     assert refused.status_code == 429
     assert "left of this key" in refused.text

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from rl_conductor.calls.budget import Amount, Budget
-from rl_conductor.types import Usage
 from rl_conductor_server.auth.leased_budget import LeasedBudget
 from rl_conductor_server.errors import ApiError, storage_limit_exceeded
 from rl_conductor_server.settings import BudgetEntry, Period
-from rl_conductor_server.store import BudgetPeriod, Store
+from rl_conductor_server.store import BudgetPeriod, KeySpending, Store
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -98,15 +99,20 @@ class KeyBudget:
         for budget in self._budgets.values():
             budget.return_unused(is_closing=True)
 
-    async def charged(self) -> Amount:
-        """Returns the charges in the current period: the usage, and calls that may have been billed."""
-        start = period_start(self._limits.per, self._store.now())
-        state = await self._store.read_budget(BudgetPeriod(self.name, start, self._limits.usd, self._limits.tokens))
-        return state.charged_here + state.charged_elsewhere
+    def current_start(self) -> int:
+        """Returns the start of the current period, in seconds since 1970."""
+        return period_start(self._limits.per, self._store.now())
 
-    async def usage(self) -> Usage:
-        """Returns the usage of all processes in the current period."""
-        return await self._store.get_usage(self.name, since=period_start(self._limits.per, self._store.now()))
+
+async def read_spending(budgets: Iterable[KeyBudget], store: Store) -> dict[str, KeySpending]:
+    """Returns the spending of keys in their current periods, by key; all keys with periods of one length at once."""
+    names: dict[int, list[str]] = defaultdict(list)
+    for budget in budgets:
+        names[budget.current_start()].append(budget.name)
+    spending: dict[str, KeySpending] = {}
+    for start, keys in names.items():
+        spending |= await store.read_key_spending(keys, start=start)
+    return spending
 
 
 def period_start(per: Period, now: float) -> int:

@@ -20,7 +20,7 @@ from rl_conductor_server.auth.rate_limit import FailedAuthLimiter, TokenBucket
 from rl_conductor_server.catalog import ModelCatalog, ServedModel
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.settings import KeyEntry, Settings
-from rl_conductor_server.store import Store, StoredKey
+from rl_conductor_server.store import KeySpending, Store, StoredKey
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -97,15 +97,14 @@ class ApiKey(KeyBudget):
         while self._bucket and (wait := self._bucket.take()):  # noqa: ASYNC110
             await asyncio.sleep(wait)
 
-    async def report(self) -> dict[str, object]:
+    def report(self, spending: KeySpending) -> dict[str, object]:
         """Returns the settings, the spending and the charges to the budget, for the administrator."""
         settings = self.entry.model_dump(mode="json", exclude={"sha256"}) if self.entry else {}
-        usage, charged = await self.usage(), await self.charged()
         return {
             "name": self.name,
-            "spent_usd": f"{usage.cost:f}",
-            "charged_usd": f"{charged.usd:f}",
-            "charged_tokens": charged.tokens,
+            "spent_usd": f"{spending.usage.cost:f}",
+            "charged_usd": f"{spending.charged.usd:f}",
+            "charged_tokens": spending.charged.tokens,
             "stored_bytes": self.stored_bytes,
             **settings,
         }

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
 
+from rl_conductor_server.auth.budgets import read_spending
 from rl_conductor_server.auth.created_keys import MAX_GRACE_SECONDS, KeyNotFoundError, KeyTerms, revoke_key, rotate_key
 from rl_conductor_server.endpoints.bodies import read_as
 from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Administrator, ServiceDependency, json_body
@@ -39,9 +40,11 @@ class RotateKeyBody(Body):
 async def list_keys(service: ServiceDependency) -> dict[str, Any]:
     """Lists all valid API keys with their limits and spending, and all administrators that were created at run time."""
     await service.keys.refresh()
+    keys = list(service.keys)
+    spending = await read_spending(keys, service.store)
     return {
         "object": "list",
-        "data": [await key.report() for key in service.keys],
+        "data": [key.report(spending[key.name]) for key in keys],
         "administrators": service.keys.admin_names,
     }
 

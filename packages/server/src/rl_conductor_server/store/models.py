@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -146,6 +146,15 @@ class Spending(Value):
     start: float
     """Start of the interval, in seconds since 1970."""
     usage: Usage
+
+
+class KeySpending(NamedTuple):
+    """The spending of an API key in a period."""
+
+    usage: Usage
+    """The usage of its runs."""
+    charged: Amount
+    """The charges to its budget: the usage, calls that may have been billed, and the shares of dead processes."""
 
 
 class Claim(Value):

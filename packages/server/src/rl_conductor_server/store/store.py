@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Self
@@ -33,7 +33,7 @@ from rl_conductor_server.store.dialects import count_octets, select_now
 from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.keys.sign_ins import SignIns
-from rl_conductor_server.store.models import Claim, NewRun, RunRow, Search, Session, Status
+from rl_conductor_server.store.models import Claim, KeySpending, NewRun, RunRow, Search, Session, Status
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.responses.conversations import ConversationStore
 from rl_conductor_server.store.responses.responses import ResponseStore
@@ -318,12 +318,16 @@ class Store:
 
     # ------------------------------------------------------------------------------------------- budgets
 
-    async def get_usage(self, key: str, *, since: float) -> Usage:
-        """Returns the usage of an API key since a time.
+    async def read_key_spending(self, keys: Collection[str], *, start: float) -> dict[str, KeySpending]:
+        """Returns the spending of API keys in the period that begins at `start`, by key.
 
-        Deleted runs count if the whole day on which they began is within that time.
+        Deleted runs count if the whole day on which they began is in the period.
         """
-        return total(map(usage_of, await self._read(select_usage(key, since=since))))
+        usages: dict[str, list[Usage]] = {key: [] for key in keys}
+        for row in await self._read(select_usage(keys, since=start)):
+            usages[row.key].append(usage_of(row))
+        charged = await self._reader.run(lambda c: c.run_sync(self._budgets.read_charged, keys, start))
+        return {key: KeySpending(total(usages[key]), charged[key]) for key in keys}
 
     async def read_budget(self, period: BudgetPeriod) -> BudgetState:
         """Returns the spending of all processes in a period; raises like `extend_budget`."""

@@ -7,7 +7,7 @@ of every share that is not charged yet. The share of a dead process therefore ne
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Any
@@ -94,6 +94,16 @@ class BudgetLeases:
         """Returns the spending of the other processes."""
         return self._state(NOTHING, *self._read(connection, period))
 
+    def read_charged(self, connection: Connection, keys: Collection[str], start: float) -> dict[str, Amount]:
+        """Returns the charges to the budgets of keys in a period, with the rest of the shares of dead processes."""
+        charged = dict.fromkeys(keys, NOTHING)
+        for row in connection.execute(select_charges(keys, since=start)):
+            charged[row.key] += Amount(row.charged_usd, int(row.charged_tokens))
+        for row in self._read_shares(connection, keys, start):
+            if row.is_dead and row.owner != self.owner:
+                charged[row.key] += _uncharged(row)
+        return charged
+
     def give_back(self, connection: Connection, period: BudgetPeriod, unused: Amount) -> None:
         """Takes `unused` from this process's share."""
         c = budget_leases.c
@@ -131,11 +141,14 @@ class BudgetLeases:
 
     def _read(self, connection: Connection, period: BudgetPeriod) -> tuple[Amount, list[Row[Any]]]:
         """Reads the charges of all runs in the period, and all shares."""
-        sums = connection.execute(select_charges(period.key, since=period.start)).all()
+        sums = connection.execute(select_charges([period.key], since=period.start)).all()
         charged = sum((Amount(row.charged_usd, int(row.charged_tokens)) for row in sums), NOTHING)
-        is_in_period = and_(budget_leases.c.key == period.key, budget_leases.c.start == period.start)
+        return charged, self._read_shares(connection, [period.key], period.start)
+
+    def _read_shares(self, connection: Connection, keys: Collection[str], start: float) -> list[Row[Any]]:
+        is_in_period = and_(budget_leases.c.key.in_(keys), budget_leases.c.start == start)
         is_dead = (budget_leases.c.heartbeat < self.statements.now - self.seconds).label("is_dead")
-        return charged, list(connection.execute(select(budget_leases, is_dead).where(is_in_period)).all())
+        return list(connection.execute(select(budget_leases, is_dead).where(is_in_period)).all())
 
     def _state(self, added: Amount, charged: Amount, leases: list[Row[Any]]) -> BudgetState:
         here = sum((Amount(row.charged_usd, row.charged_tokens) for row in leases if row.owner == self.owner), NOTHING)

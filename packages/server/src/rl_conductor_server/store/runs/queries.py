@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -131,19 +131,20 @@ def select_steps(run: str) -> Select[Any]:
     return select(steps).where(steps.c.run == run).order_by(steps.c.round, steps.c.position)
 
 
-def select_usage(key: str, *, since: float) -> CompoundSelect[Any]:
-    """Select two rows of usage of an API key: of stored runs, and of the days of deleted ones."""
-    return _sum_columns(USAGE_COLUMNS, key, since)
+def select_usage(keys: Collection[str], *, since: float) -> CompoundSelect[Any]:
+    """Select up to two rows of usage of each API key: of stored runs, and of the days of deleted ones."""
+    return _sum_columns(USAGE_COLUMNS, keys, since)
 
 
-def select_charges(key: str, *, since: float) -> CompoundSelect[Any]:
-    """Select two rows of charges to an API key, like `select_usage`; an index has all that it reads."""
-    return _sum_columns(CHARGE_COLUMNS, key, since)
+def select_charges(keys: Collection[str], *, since: float) -> CompoundSelect[Any]:
+    """Select up to two rows of charges to each API key, like `select_usage`; an index has all that it reads."""
+    return _sum_columns(CHARGE_COLUMNS, keys, since)
 
 
-def _sum_columns(names: Sequence[str], key: str, since: float) -> CompoundSelect[Any]:
+def _sum_columns(names: Sequence[str], keys: Collection[str], since: float) -> CompoundSelect[Any]:
     def sums(table: Table) -> Select[Any]:
-        return select(*(exact_sum(table.c[name]).label(name) for name in names)).where(table.c.key == key)
+        columns = (exact_sum(table.c[name]).label(name) for name in names)
+        return select(table.c.key, *columns).where(table.c.key.in_(keys)).group_by(table.c.key)
 
     return union_all(
         sums(runs).where(runs.c.created >= since), sums(deleted_usage).where(deleted_usage.c.day >= since / DAY)
