@@ -130,6 +130,15 @@ async def test_errors_are_returned_to_the_model(bad_call: Message, message: str)
     assert nested.tools[0].is_error
 
 
+async def test_a_tool_that_exits_returns_an_error_to_the_model() -> None:
+    def leave() -> str:
+        raise SystemExit(3)
+
+    model = ScriptedModel([call("leave"), "I see."])
+    assert (await run(model, leave)).text == "I see."
+    assert results(model.requests[-1]) == ["error: SystemExit: 3"]
+
+
 async def test_a_model_that_never_stops_calling_tools_has_to_answer() -> None:
     def reply(request: Request) -> Scripted:
         return "Enough." if request.tool_choice == "none" else call("add", left=1)

@@ -201,9 +201,13 @@ def test_what_would_end_the_loop_is_raised_to_the_caller_and_the_loop_goes_on(en
     async def work() -> None:
         raise ends
 
+    async def work_in_a_task() -> None:
+        await asyncio.create_task(work())
+
     async def after() -> str:
         return "still there"
 
-    with pytest.raises(ends):
-        run_sync(work())
-    assert run_sync(after()) == "still there"
+    for each in (work, work_in_a_task):
+        with pytest.raises(ends):
+            run_sync(each())
+        assert run_sync(after()) == "still there"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -120,6 +121,23 @@ async def test_what_it_raises_fails_its_step_and_the_next_worker_takes_over() ->
 
     assert trace.text == "B"
     assert trace.rounds[0].results[0].error == "a: function:fail raised ZeroDivisionError: by zero"
+
+
+async def leave_later(_: str) -> str:
+    sys.exit(3)
+
+
+def leave(_: str) -> str:
+    sys.exit(3)
+
+
+@pytest.mark.parametrize("function", [leave, leave_later])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_function_that_exits_fails_its_step_and_no_more(function: AnyWorker, streamed: bool) -> None:
+    workers: dict[str, AnyWorker] = {"a": function, "b": ScriptedModel("B")}
+    trace = await Conductor(ScriptedModel([plan((0, "x", []))]), workers).run("Go.", stream=streamed)
+    assert trace.text == "B"
+    assert trace.rounds[0].results[0].error == f"a: function:{function.__name__} raised SystemExit: 3"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), TimeoutError("the price list is offline")])

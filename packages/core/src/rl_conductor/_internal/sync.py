@@ -30,8 +30,18 @@ _start_lock = threading.Lock()
 @cache
 def _background_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name=THREAD, daemon=True).start()
+    threading.Thread(target=_run, args=(loop,), name=THREAD, daemon=True).start()
     return loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the loop, also after a task has raised one of these errors, which stop the loop and are its result."""
+    while True:
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            continue
+        return
 
 
 if sys.platform != "win32":

@@ -12,6 +12,7 @@ from rl_conductor.agents.toolset import AnyTool, Toolset
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError, ModelError, ScriptError
 from rl_conductor.models.base import Capabilities, Model, OnePieceModel, WrapperModel
+from rl_conductor.models.foreign_errors import FOREIGN_ERRORS
 from rl_conductor.models.redaction import MAX_SEARCHED_CHARS, find_secrets, redact_secrets
 from rl_conductor.models.reply_checks import checked
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
@@ -197,6 +198,6 @@ class _Loop:
             if task is None or task.cancelling():
                 raise
             return "error: CancelledError, although nobody cancelled the call", True
-        except Exception as error:  # any exception of a user's function goes back to the model
+        except FOREIGN_ERRORS as error:  # any exception of a user's function goes back to the model
             text = redact_secrets(str(error)[:MAX_SEARCHED_CHARS], self.secrets)
             return f"error: {type(error).__name__}: {text}"[:MAX_ERROR_LENGTH], True

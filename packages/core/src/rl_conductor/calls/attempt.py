@@ -24,7 +24,7 @@ from rl_conductor.errors import (
     ModelTimeoutError,
 )
 from rl_conductor.models.base import Model
-from rl_conductor.models.foreign_errors import raise_translated
+from rl_conductor.models.foreign_errors import FOREIGN_ERRORS, raise_translated
 from rl_conductor.models.prices import priced
 from rl_conductor.models.reasoning_reader import ReasoningReader
 from rl_conductor.models.reply_chars import ReplySize, max_reply_chars
@@ -135,7 +135,7 @@ class Attempt:
             else:
                 try:
                     completion = await self._model.complete(self._request)
-                except Exception as error:
+                except FOREIGN_ERRORS as error:
                     raise_translated(error, self._model)
         except (ModelError, PauseSignal) as end:
             self._settle(end)
@@ -231,7 +231,7 @@ class Attempt:
                     delta = await anext(deltas)
                 except StopAsyncIteration:
                     break
-                except Exception as error:
+                except FOREIGN_ERRORS as error:
                     raise_translated(error, self._model)
                 self._has_begun = True
                 size.add(delta.text, delta.reasoning)
@@ -248,7 +248,7 @@ class Attempt:
     def _open_stream(self) -> AsyncGenerator[Delta, None]:
         try:
             return self._model.stream(self._request)
-        except Exception as error:  # of a method that is no generator itself
+        except FOREIGN_ERRORS as error:  # of a method that is no generator itself
             raise_translated(error, self._model)
 
     # --------------------------------------------------------------------------------- its usage

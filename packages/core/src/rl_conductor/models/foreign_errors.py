@@ -18,10 +18,14 @@ SDK_CONNECTION_ERROR, SDK_TIMEOUT = "APIConnectionError", "APITimeoutError"
 NOT_CONNECTED = frozenset({"ConnectError", "ConnectTimeout"})
 """The names of httpx's errors for a connection that was never there."""
 
+FOREIGN_ERRORS = (Exception, SystemExit)
+"""Errors of users' code that fail a call. Otherwise a `SystemExit`, as of a library for command lines, would end the
+program and all of its runs."""
+
 LOOP_ADVICE = "an async client in it was used on another event loop; call its sync methods, in a function without async"
 
 
-def raise_translated(error: Exception, model: Model, *, usage: Usage | None = None) -> NoReturn:
+def raise_translated(error: BaseException, model: Model, *, usage: Usage | None = None) -> NoReturn:
     """Raises `ModelError` for an exception of a user's own model or function; our errors stay as they are.
 
     Args:
@@ -54,7 +58,7 @@ def host_error(
 
 
 def model_error(
-    error: Exception, *, name: str, source: object, kinds: Mapping[type[Exception], type[ModelError]] | None = None
+    error: BaseException, *, name: str, source: object, kinds: Mapping[type[Exception], type[ModelError]] | None = None
 ) -> ModelError:
     """Converts an exception that a call of another library raised. It must not be chained if it may quote a key.
 
@@ -81,11 +85,11 @@ def model_error(
     return _unknown_error(error, name, text)
 
 
-def _unknown_error(error: Exception, name: str, text: str) -> ModelError:
+def _unknown_error(error: BaseException, name: str, text: str) -> ModelError:
     return ModelError(f"{name} raised {type(error).__name__}: {text}", model=name)
 
 
-def _text_of(error: Exception, source: object) -> str:
+def _text_of(error: BaseException, source: object) -> str:
     return redacted_text(error, source) or type(error).__name__
 
 

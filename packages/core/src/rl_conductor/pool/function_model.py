@@ -12,7 +12,7 @@ from rl_conductor._internal.blocking import in_thread
 from rl_conductor.agents.function_result import collect_result, result_text
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, OnePieceModel, require
-from rl_conductor.models.foreign_errors import raise_translated
+from rl_conductor.models.foreign_errors import FOREIGN_ERRORS, raise_translated
 from rl_conductor.models.reply_checks import checked
 from rl_conductor.prompting.worker_prompt import question_in, replies_in, subtask_in
 from rl_conductor.types import FREE, Completion, Message, Price, Request, Usage, prompt_in
@@ -72,7 +72,7 @@ class FunctionModel(OnePieceModel):
             result = await (call() if _is_async(self.function) else in_thread(call))
             result = await collect_result(result, self.name)
             text = self.reply_text(result)
-        except Exception as error:
+        except FOREIGN_ERRORS as error:
             raise_translated(error, self, usage=USAGE)
         if text is None:
             wrong = "nothing" if result is None else f"an object of the type {type(result).__name__}"
