@@ -14,7 +14,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.text.truncation import truncate_middle
 
-_QUOTE = re.compile(r"\"[^\"]*\"|“[^”]*”|'[^']*'(?!\w)")
+_QUOTE = re.compile(r"\"[^\"]*\"|“[^“”]*”|'[^']*'(?!\w)")
 _NUMBER = re.compile(r"\d[\d.,:]*")
 _LETTERS = [chr(code) for code in range(0x0530)]  # of the Latin, Greek and Cyrillic scripts
 _UPPER, _LOWER = "".join(filter(str.isupper, _LETTERS)), "".join(filter(str.islower, _LETTERS))
