@@ -253,6 +253,7 @@ def test_an_unknown_price_says_what_to_write_into_the_pool_file(cli: Cli, pool: 
     assert (result.exit_code, service.requests) == (1, [])
     last = result.stderr.splitlines()[-1]
     assert "so --usd can't be enforced; write its price in" in last
+    assert "limits.usd" not in result.stderr
     assert "in a pool file as price = { input = 2.5, output = 10 }" in last
 
 

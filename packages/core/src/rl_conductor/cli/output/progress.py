@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, counted, seconds, tokens
+from rl_conductor.cli.options import with_option_names
 from rl_conductor.cli.output import console
 from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
@@ -267,5 +268,5 @@ def _result_line(result: StepResult) -> str:
         line += f" in {seconds(result.seconds)}, {tokens(result.usage)}, {cost(result.usage)}"
     is_unreachable = all(UNREACHABLE.fullmatch(call.error or "") for call in result.calls)
     if result.error and result.status == "failed" and not (result.calls and is_unreachable):  # the summary names it
-        return f"{line}: {one_line(result.error)}"
+        return f"{line}: {with_option_names(one_line(result.error))}"
     return line
