@@ -183,9 +183,9 @@ class Runner:
             yield undecided_remark(undecided, f"{replies:,} different replies")
         verdicts = {row.score_key: row.score for row in self._used_rows() if row.scoring.calls and not row.undecided}
         if len(verdicts) >= MIN_VERDICTS and len(set(verdicts.values())) == 1:
-            found = "right" if all(verdicts.values()) else "wrong"
+            verdict = "right" if all(verdicts.values()) else "wrong"
             yield (
-                f"the judge found all {len(verdicts):,} different replies {found}: read some of them, since a judge "
+                f"the judge found all {len(verdicts):,} different replies {verdict}: read some of them, since a judge "
                 "that always says the same can't compare workers"
             )
 
