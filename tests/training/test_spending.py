@@ -48,6 +48,18 @@ async def test_time_that_is_over_counts_if_it_is_that_of_all_runs(
     assert was_limited(trace, budget) is limited
 
 
+@pytest.mark.parametrize(("shared", "own", "limited"), [(2, None, True), (2, 4, True), (LATER, 2, False)])
+async def test_the_time_of_a_planner_counts_if_it_is_a_share_of_that_of_all_runs(
+    shared: float, own: float | None, limited: bool
+) -> None:
+    budget, planner = shared_budget(shared), ScriptedModel("No plan.", delay=5)
+    conductor = Conductor(planner, WorkerPool({"worker": ScriptedModel("far")}), limits=Limits(seconds=own))
+    with call_scope(budget):
+        trace = await conductor.run("How far is it from Oslo to Rome?")
+    assert (trace.text, trace.calls[0].outcome) == ("far", "timeout")
+    assert was_limited(trace, budget) is limited
+
+
 async def test_a_refused_call_counts_unless_the_prompt_is_too_long_for_the_model() -> None:
     budget = Budget(Limits(tokens=10), surrounds_runs=True)
     assert was_limited(await ask(ScriptedModel("far"), budget), budget)

@@ -5,6 +5,7 @@ In: workers, limits and the calls of finished runs. Out: rough estimates, and wh
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -102,11 +103,19 @@ def cached_amount(calls: Iterable[Call]) -> Amount:
 
 
 def was_limited(trace: Trace, budget: Budget) -> bool:
-    """Returns whether a limit of the shared budget, and not the system itself, decided how a run ended just now."""
+    """Returns whether a limit of the shared budget, and not the system itself, decided how a run ended just now.
+
+    A planner has only a share of the time that is left, so its time may be over before that of the budget.
+    """
     deadline = budget.shared_deadline()
-    is_late = deadline is not None and time.monotonic() >= deadline.time
+    remaining = math.inf if deadline is None else deadline.time - time.monotonic()
+    is_shared = remaining + trace.seconds < (trace.limits.seconds or math.inf)
+
+    def is_over(call: Call) -> bool:
+        return remaining <= 0 or (is_shared and call.worker is None and not call.retryable)
+
     return any(
-        (call.outcome == "refused" and not call.context_exceeded) or (call.outcome == "timeout" and is_late)
+        (call.outcome == "refused" and not call.context_exceeded) or (call.outcome == "timeout" and is_over(call))
         for call in trace.calls
     )
 
