@@ -159,7 +159,7 @@ async def test_a_folder_restores_the_domain_of_a_trained_planner(tmp_path: Path)
     loaded = Conductor.load(tmp_path, pool=pool())
     assert loaded.planner.domain == domain("2 plus 2")
     assert [each.model.name for each in loaded.planner.planners] == ["openai:trained", "scripted:scripted"]
-    own = Conductor.load(tmp_path, pool=pool(), planner=Planner(model=planner()))
+    own = Conductor.load(tmp_path, pool=pool(), planner=planner())
     assert own.planner.domain is None
 
 
