@@ -320,6 +320,12 @@ def test_all_wrong_rows_of_a_table_are_listed_by_the_numbers_of_a_spreadsheet(tm
     )
 
 
+def test_a_quote_that_nothing_ends_takes_no_further_rows_with_it(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text('question,answer\none,"1"\ntwo,"2\nthree,3\nfour,4\n')
+    with pytest.raises(ConfigError, match=r"row 3 of .*q.csv' begins a text with a double quote, and none ends it"):
+        load_task("jsonl", path=tmp_path / "q.csv")
+
+
 def test_a_list_of_wrong_rows_ends_after_ten_more(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "mine.jsonl", *({"question": "q"} for _ in range(20)))
     with pytest.raises(

@@ -26,6 +26,8 @@ MAX_WRONG_ROWS = 10
 """Maximum number of further wrong rows whose numbers an error lists."""
 SEPARATOR_LINE = re.compile(r"sep=.\s*")
 """The first line that Excel writes and reads, and that is no row: it names the separator."""
+OPEN_QUOTE = "unexpected end of data"
+"""The `csv` module's error at the end of a file within quotes."""
 MAX_CELL_CHARS = 1 << 30
 """Maximum characters of a CSV cell; the default of the `csv` module is 131,072."""
 MISSING_LIBRARY = "reading data sets needs {}: pip install 'rl-conductor-training[datasets]'"
@@ -120,7 +122,8 @@ def _read_table(file: TextIO, path: Path) -> Iterator[NumberedRow]:
         line = file.readline()
     delimiter = max(",;\t", key=line.count)
     csv.field_size_limit(MAX_CELL_CHARS)
-    reader = csv.reader(chain([line], file), delimiter=delimiter)
+    reader = csv.reader(chain([line], file), delimiter=delimiter, strict=True)
+    number = 1
     try:
         names = next(reader, [])
         for number, cells in enumerate(reader, start=2):
@@ -132,6 +135,9 @@ def _read_table(file: TextIO, path: Path) -> Iterator[NumberedRow]:
             if any(cells):
                 yield number, dict(zip_longest(names, cells[: len(names)]))
     except csv.Error as error:
+        if str(error) == OPEN_QUOTE:  # all further rows would be part of the text
+            problem = "begins a text with a double quote, and none ends it; write two for one within a text"
+            raise ConfigError(f"row {number + 1} of {str(path)!r} {problem}") from error
         raise ConfigError(f"line {reader.line_num} of {str(path)!r} can't be read as CSV: {error}") from error
 
 
