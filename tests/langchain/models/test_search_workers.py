@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -21,6 +22,7 @@ from pydantic import Field, SecretStr
 
 from core.runs import plan
 from langchain_conductor import ChatConductor, ChatModel, RunnableModel, pool_of
+from langchain_conductor.models.runnable_model import text_of_output
 from rl_conductor import Limits, Policy, Price, Request, ScriptedModel
 from rl_conductor.integration import price_of
 from rl_conductor.types import FREE, Usage
@@ -106,6 +108,13 @@ MCP_TOOL = StructuredTool.from_function(
 @pytest.mark.parametrize("worker", [MCP_TOOL, MCP_TOOL.with_config(tags=["mine"]).with_retry()])
 def test_a_tool_of_an_mcp_server_gets_the_subtask_and_replies_with_its_text(worker: Any) -> None:
     assert first_reply(worker)[0] == "found: return of bicycles\n2 more"
+
+
+def test_a_picture_that_a_tool_returns_is_a_note_and_other_lists_are_json() -> None:
+    picture = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
+    assert text_of_output([{"type": "text", "text": "A map."}, picture]) == "A map.\n[image not shown]"
+    for files in ([{"type": "file", "name": "a.txt"}], [{"type": "text", "name": "a.txt"}]):
+        assert json.loads(text_of_output(files)) == files
 
 
 @pytest.mark.parametrize("worker", [Rules(), search, Rules() | RunnableLambda(str)], ids=["retriever", "tool", "chain"])

@@ -235,8 +235,8 @@ def text_of_output(output: Any) -> str:
         output = output[MESSAGES][-1]
     if isinstance(output, str | BaseMessage):
         return _text_of_piece(output)
-    if _is_text_content(output):
-        return "\n".join(block["text"] for block in output)
+    if _is_content(output):
+        return "\n".join(block["text"] if _is_text(block) else f"[{block['type']} not shown]" for block in output)
     if is_passages(output):
         return "\n\n".join(map(_passage, output))
     return to_json(output, fallback=str).decode()
@@ -247,13 +247,17 @@ def is_passages(output: object) -> TypeGuard[Sequence[Document]]:
     return isinstance(output, list | tuple) and bool(output) and all(isinstance(item, Document) for item in output)
 
 
-def _is_text_content(output: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
-    """Whether `output` consists of blocks of text, as tools of MCP servers return them."""
-    return (
-        isinstance(output, list)
-        and bool(output)
-        and all(isinstance(item, Mapping) and item.get("type") == "text" for item in output)
-    )
+def _is_content(output: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    """Whether `output` consists of blocks of text and data, such as images, as tools of MCP servers return them."""
+    return isinstance(output, list) and bool(output) and all(_is_text(item) or _is_data(item) for item in output)
+
+
+def _is_text(item: object) -> bool:
+    return isinstance(item, Mapping) and item.get("type") == "text" and isinstance(item.get("text"), str)
+
+
+def _is_data(item: object) -> bool:
+    return isinstance(item, Mapping) and "type" in item and "base64" in item
 
 
 def _passage(document: Document) -> str:
