@@ -20,7 +20,7 @@ from rl_conductor.agents.tool_loop import MAX_CALLS_PER_ROUND
 from rl_conductor.calls.nested_records import MAX_TEXT_CHARS
 from rl_conductor.errors import ModelError, RunError, ScriptError
 from rl_conductor.models import Capabilities
-from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.replies.size import ReplySize
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import Completion, Message, Request, ToolCall, Usage

@@ -29,7 +29,7 @@ from rl_conductor.errors import (
 )
 from rl_conductor.models import Model
 from rl_conductor.models.base import collect
-from rl_conductor.models.reply_chars import max_reply_chars
+from rl_conductor.models.replies.size import max_reply_chars
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.models.vendor_errors import status_error
 from rl_conductor.trace.fingerprint import fingerprint

@@ -10,7 +10,7 @@ from core.runs import pool_of, workflow
 from rl_conductor import Conductor, Message, Request, RunError, ScriptedModel
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities
-from rl_conductor.models.reasoning_reader import ReasoningMemory
+from rl_conductor.models.replies.reasoning_reader import ReasoningMemory
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.reasoning import ReasoningStart, split_reasoning
 from rl_conductor.trace.events import AnswerDelta, Event

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_conductor.errors import BadResponseError
-from rl_conductor.models.reply_checks import check_format, checked
+from rl_conductor.models.replies.checks import check_format, checked
 from rl_conductor.types import Completion, FinishReason, JsonFormat, Message, Request, Tool, ToolCall, Usage
 
 SCHEMA = {

@@ -20,7 +20,7 @@ from rl_conductor.models.google.adapter import GoogleModel
 from rl_conductor.models.http.reply_limit import MAX_REPLY_BYTES, MAX_STREAM_BYTES
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.openai.wire import Reply
-from rl_conductor.models.reply_chars import CHARS_PER_PART, max_reply_chars
+from rl_conductor.models.replies.size import CHARS_PER_PART, max_reply_chars
 from rl_conductor.types import Request
 
 MEGABYTE = 2**20

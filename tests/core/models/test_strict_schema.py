@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from rl_conductor.models.json_schema import schema_violation
 from rl_conductor.models.openai.dialects import DIALECTS
 from rl_conductor.models.openai.strict_schema import close_schema
 from rl_conductor.models.openai.wire import options_of, response_format_of
+from rl_conductor.models.replies.json_schema import schema_violation
 from rl_conductor.types import JsonFormat, Message, Request
 from rl_conductor.types.requests import is_strict_schema
 

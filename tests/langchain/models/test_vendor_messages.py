@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from core.models.wire.base import SECRET
 from langchain_conductor import ChatConductor
 from langchain_conductor.messages import core_message, lc_messages
-from langchain_conductor.models.vendor_messages import adapt_messages
+from langchain_conductor.models.vendors.messages import adapt_messages
 from langchain_vendor import AnthropicVendor
 from rl_conductor import Message, Policy
 from rl_conductor.types import ReasoningPart

@@ -17,7 +17,7 @@ from core.runs import plan
 from langchain_conductor import ChatConductor
 from langchain_conductor.messages import VENDOR_STATE_PREFIX, core_message, core_messages, lc_reply
 from langchain_conductor.models import ChatModel
-from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
+from langchain_conductor.models.vendors.state import messages_for, with_vendor_state
 from rl_conductor import Message, Policy, ScriptedModel
 from rl_conductor.types import ReasoningPart, ToolCall
 

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 
 from rl_conductor.errors import AuthenticationError, BadRequestError, ModelError
 from rl_conductor.models.prices import priced
-from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.replies.size import ReplySize
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.types import Completion, Message, Price, Usage
 

@@ -13,7 +13,7 @@ from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.calls.scope import current_scope, report_calls, report_usage
 from rl_conductor.models import Capabilities, Model, model
 from rl_conductor.models.base import OnePieceModel, require
-from rl_conductor.models.reply_chars import max_reply_chars
+from rl_conductor.models.replies.size import max_reply_chars
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Message, Price, Request, ResponseFormat, Usage, total
 from rl_conductor.workflow.limits import Limits

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pydantic_core import to_json
 
 from rl_conductor._internal.blocking import iterate_in_thread
-from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.replies.size import ReplySize
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, Message
 

@@ -14,7 +14,7 @@ from rl_conductor.errors import ConfigError, ModelError, ScriptError
 from rl_conductor.models.base import Capabilities, Model, OnePieceModel, WrapperModel
 from rl_conductor.models.foreign_errors import FOREIGN_ERRORS
 from rl_conductor.models.redaction import MAX_SEARCHED_CHARS, find_secrets, redact_secrets
-from rl_conductor.models.reply_checks import checked
+from rl_conductor.models.replies.checks import checked
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.trace.trace import ToolUse

@@ -26,9 +26,9 @@ from rl_conductor.errors import (
 from rl_conductor.models.base import Model
 from rl_conductor.models.foreign_errors import FOREIGN_ERRORS, raise_translated
 from rl_conductor.models.prices import priced
-from rl_conductor.models.reasoning_reader import ReasoningReader
-from rl_conductor.models.reply_chars import ReplySize, max_reply_chars
-from rl_conductor.models.reply_checks import check_format, checked
+from rl_conductor.models.replies.checks import check_format, checked
+from rl_conductor.models.replies.reasoning_reader import ReasoningReader
+from rl_conductor.models.replies.size import ReplySize, max_reply_chars
 from rl_conductor.trace.trace import Charge
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 from rl_conductor.workflow.limits import min_input_tokens, upper_bound

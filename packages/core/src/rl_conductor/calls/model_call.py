@@ -19,7 +19,7 @@ from rl_conductor.calls.failures import format_for_log, log, needs_warning, outc
 from rl_conductor.calls.pause import PauseSignal
 from rl_conductor.errors import ConductorError, ContextLengthError, ModelError, OutputLimitError, ReplyFormatError
 from rl_conductor.models.base import Model
-from rl_conductor.models.reasoning_reader import ReasoningMemory
+from rl_conductor.models.replies.reasoning_reader import ReasoningMemory
 from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.outcomes import CallOutcome
 from rl_conductor.trace.trace import Call

@@ -2,7 +2,7 @@
 
 A model may be a conductor, or an agent of a host framework that contains one. The `Model` protocol has no parameter for
 the run around the call, so a context variable carries it. The limit of a reply, which adapters read, has another one in
-`models.reply_chars`.
+`models.replies.size`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from rl_conductor.errors import ScriptError
 from rl_conductor.models.base import Capabilities, StreamingModel, require
 from rl_conductor.models.prices import priced
-from rl_conductor.models.reply_checks import checked
+from rl_conductor.models.replies.checks import checked
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage
 
 ALL = Capabilities(tools=True, images=True, files=True, json_schema=True, array_bounds=True, grammar=True)

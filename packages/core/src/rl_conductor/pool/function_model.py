@@ -13,7 +13,7 @@ from rl_conductor.agents.function_result import collect_result, result_text
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, OnePieceModel, require
 from rl_conductor.models.foreign_errors import FOREIGN_ERRORS, raise_translated
-from rl_conductor.models.reply_checks import checked
+from rl_conductor.models.replies.checks import checked
 from rl_conductor.prompting.worker_prompt import question_in, replies_in, subtask_in
 from rl_conductor.types import FREE, Completion, Message, Price, Request, Usage, prompt_in
 

@@ -14,7 +14,7 @@ from rl_conductor.agents.tool_loop import ToolLoopModel
 from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
-from rl_conductor.models.reasoning_reader import ReasoningMemory
+from rl_conductor.models.replies.reasoning_reader import ReasoningMemory
 from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Card, Price, Sampling

@@ -34,8 +34,8 @@ from langchain_conductor.models.json_replies import (
 from langchain_conductor.models.prices import price_of_chat
 from langchain_conductor.models.replies import core_completion, reasoning_text
 from langchain_conductor.models.sampling import apply_sampling
-from langchain_conductor.models.vendor_messages import adapt_messages
-from langchain_conductor.models.vendor_state import messages_for, with_vendor_state
+from langchain_conductor.models.vendors.messages import adapt_messages
+from langchain_conductor.models.vendors.state import messages_for, with_vendor_state
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import PLAN_FORMAT_NAME, checked, require, vendor_safe_name, within
 from rl_conductor.models import Capabilities

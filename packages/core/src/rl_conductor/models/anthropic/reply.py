@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX
 from rl_conductor.models.prices import priced
-from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.replies.size import ReplySize
 from rl_conductor.models.vendor_errors import describe_violation
 from rl_conductor.types import Completion, ContentPart, Delta, Message, Price, ReasoningPart, TextPart, ToolCall, Usage
 from rl_conductor.types.completions import parse_finish_reason

@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from rl_conductor.errors import BadResponseError
 from rl_conductor.models.google.wire import CALL_PREFIX, TEXT_PREFIX, THOUGHT_PREFIX
 from rl_conductor.models.prices import priced
-from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.replies.size import ReplySize
 from rl_conductor.models.vendor_errors import describe_violation
 from rl_conductor.types import (
     Completion,

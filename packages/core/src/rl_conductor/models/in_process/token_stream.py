@@ -11,7 +11,7 @@ from rl_conductor._internal.streams import within
 from rl_conductor.errors import ModelTimeoutError
 from rl_conductor.models.base import Model
 from rl_conductor.models.prices import priced
-from rl_conductor.models.reply_checks import checked
+from rl_conductor.models.replies.checks import checked
 from rl_conductor.models.tool_emulation import ToolCallReader
 from rl_conductor.types import Completion, Delta, FinishReason, Message, Request, Usage
 

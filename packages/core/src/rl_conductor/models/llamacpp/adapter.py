@@ -24,7 +24,7 @@ from rl_conductor.models.in_process.token_stream import TokenStream
 from rl_conductor.models.llamacpp.engine import Engine, EngineSetup, default_threads, engines
 from rl_conductor.models.openai.dialects import DIALECTS
 from rl_conductor.models.openai.wire import Reply, extra_fields, options_of
-from rl_conductor.models.reply_checks import checked
+from rl_conductor.models.replies.checks import checked
 from rl_conductor.models.tool_emulation import (
     add_schema_to_prompt,
     may_become_tool_call,

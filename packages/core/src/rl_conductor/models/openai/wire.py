@@ -17,7 +17,7 @@ from rl_conductor.models.openai.dialects import Dialect
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.openai.strict_schema import close_schema
 from rl_conductor.models.prices import priced
-from rl_conductor.models.reply_chars import ReplySize
+from rl_conductor.models.replies.size import ReplySize
 from rl_conductor.models.vendor_errors import describe_violation
 from rl_conductor.types import (
     Completion,

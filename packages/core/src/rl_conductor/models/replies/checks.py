@@ -90,6 +90,6 @@ def _wrong_format(completion: Completion, request: Request) -> str | None:
 
 
 def _violation(value: Any, schema: dict[str, Any]) -> str | None:
-    from rl_conductor.models.json_schema import schema_violation  # slow to import  # noqa: PLC0415
+    from rl_conductor.models.replies.json_schema import schema_violation  # slow to import  # noqa: PLC0415
 
     return schema_violation(value, schema)

@@ -1,0 +1,1 @@
+"""Checks and limits of models' replies, whatever the protocol, and the separation of their reasoning."""
