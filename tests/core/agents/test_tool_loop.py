@@ -151,7 +151,7 @@ async def test_a_model_that_never_stops_calling_tools_has_to_answer() -> None:
 
 async def test_a_model_that_calls_tools_to_the_end_fails_its_step() -> None:
     model = ScriptedModel(lambda _: call("add", left=1))
-    with pytest.raises(RunError, match="the reply is empty"):
+    with pytest.raises(RunError, match="it called a tool although it could not, and wrote no answer"):
         await run(model, add)
     assert len(model.requests) == 9, "the loop is not retried"
 

@@ -423,7 +423,7 @@ async def test_calls_of_made_up_tools_are_a_reply_only_if_the_caller_can_answer_
     unnoticed, _, _ = await ask(ScriptedModel([Message.assistant("Yes.", tool_calls=[made_up])]))
 
     assert isinstance(refused, BadResponseError)
-    assert str(refused) == "scripted:scripted: it called a tool although it has none, and wrote no answer"
+    assert str(refused) == "scripted:scripted: it called a tool although it could not, and wrote no answer"
     assert refused.retryable
     assert kept.message.tool_calls == (made_up, offered)
     assert (unnoticed.text, unnoticed.message.tool_calls, unnoticed.finish_reason) == ("Yes.", (), "stop")

@@ -80,3 +80,13 @@ async def test_a_run_without_limits_on_spending_is_planned(limits: Limits) -> No
     trace, planner = await run(limits)
     assert trace.text == "From the dear one."
     assert len(planner.requests) == 1
+
+
+async def test_the_advice_for_models_without_a_price_is_given_once() -> None:
+    models = {name: ScriptedModel("Hi.", name=name, price=None) for name in ("a", "b")}
+    for model in models.values():
+        model.price = None
+    trace, _ = await run(Limits(usd=Decimal(1)), **models)
+    assert trace.error is not None
+    assert trace.error.count("the price of") == 2
+    assert trace.error.count("write its price in dollars per million tokens") == 1

@@ -39,6 +39,12 @@ def test_parts_of_a_secret_are_cut_out_too(said: str, shown: str) -> None:
     assert redact_secrets(said, ["sk-0123456789abcdefwxyz"]) == shown
 
 
+def test_secrets_that_share_a_part_are_cut_out_whole() -> None:
+    secrets = ["sk-envkey-1234567890", "pw-123456789"]
+    assert redact_secrets(f"{secrets[0]} and {secrets[1]}", secrets) == "[secret] and [secret]"
+    assert redact_secrets("pw-1234567890", secrets) == "[secret]"
+
+
 def test_what_only_stands_in_for_a_key_is_a_word_like_others() -> None:
     assert redact_secrets("none of it fits", ["none"]) == "none of it fits"
 

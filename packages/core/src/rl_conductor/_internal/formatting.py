@@ -1,13 +1,19 @@
-"""Formats costs, prices, token counts, durations and sizes for people. Pure."""
+"""Formats costs, prices, token counts, durations, sizes and reasons for people. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rl_conductor.types import Price, Usage
+
+
+def join_reasons(reasons: Iterable[str]) -> str:
+    """Joins reasons by semicolons, without the parts that an earlier one has, such as the same advice."""
+    return "; ".join(dict.fromkeys(part for reason in reasons for part in reason.split("; ")))
 
 
 def dollars(amount: Decimal) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rl_conductor.agents.delegating import BaseModelSession
 from rl_conductor.agents.tool import MAX_RESULT_CHARS, ToolError, ToolSourceError, WorkerTool
@@ -132,10 +133,15 @@ class _Loop:
 
     def _reply(self, completion: Completion) -> Completion:
         """Removes calls of own tools, which nobody else can run, and adds up the usage."""
-        calls = tuple(call for call in completion.message.tool_calls if call.name not in self.tools)
-        message = completion.message.model_copy(update={"tool_calls": calls})
-        finish = "stop" if completion.finish_reason == "tool_calls" and not calls else completion.finish_reason
-        update = {"message": message, "finish_reason": finish, "usage": self.session.usage}
+        called = completion.message.tool_calls
+        calls = tuple(call for call in called if call.name not in self.tools)
+        update: dict[str, Any] = {
+            "message": completion.message.model_copy(update={"tool_calls": calls}),
+            "usage": self.session.usage,
+            "dropped_calls": len(called) - len(calls),
+        }
+        if completion.finish_reason == "tool_calls" and not calls:
+            update["finish_reason"] = "stop"
         return checked(completion.model_copy(update=update), self.callers_request)
 
     # ------------------------------------------------------------------------------------ tools

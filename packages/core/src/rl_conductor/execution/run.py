@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 
+from rl_conductor._internal.formatting import join_reasons
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor._internal.version import package_version
 from rl_conductor.calls.context import RunContext
@@ -260,7 +261,7 @@ class Run:
     def _failure(self) -> str:
         """Describes why there is no answer."""
         block = answer_block(self.rounds)
-        return "; ".join(list_failures(self.rounds)) if block is None else block.in_words
+        return join_reasons(list_failures(self.rounds)) if block is None else block.in_words
 
     def trace(self, interruption: str | None) -> Trace:
         """Builds the trace of the run as it is now.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from rl_conductor._internal.formatting import join_reasons
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import ConductorError, GuardrailError, LimitError, OutputLimitError
 from rl_conductor.execution.continuation import digest_subject
@@ -98,7 +99,7 @@ class StepRun:
     def _finish(self, reply: Message | None, started: float) -> StepResult:
         run = self.round.run
         result = self.result = self._to_result(
-            "; ".join(self.errors) or None,
+            join_reasons(self.errors) or None,
             status="failed" if reply is None else "ok",
             reply=reply,
             started=started,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from pydantic import SecretStr
@@ -58,24 +59,26 @@ def _sent_secrets(error: BaseException | None) -> Iterator[str]:
 
 def redact_secrets(text: str, secrets: Iterable[str | None]) -> str:
     """Replaces each of `secrets` in `text`, and masked forms and fragments of them."""
-    for secret in (value for value in secrets if value and len(value) >= MIN_MATCH):  # shorter ones are placeholders
+    searched = [secret for secret in secrets if secret and len(secret) >= MIN_MATCH]  # shorter ones are placeholders
+    for secret in searched:
         if _MASK.search(text):
             text = _TOKEN.sub(partial(_redact_masked, secret), text)
-        text = _redact_fragments(text, secret)
-    return text
+    return _redact_fragments(text, searched)
 
 
 def _redact_masked(secret: str, token: re.Match[str]) -> str:
     return REDACTED if _is_masked(token[0], secret) else token[0]
 
 
-def _redact_fragments(text: str, secret: str) -> str:
-    """Replaces every fragment of `secret` of at least `MIN_MATCH` characters."""
-    for start in range(len(secret) - MIN_MATCH + 1):
-        if secret[start : start + MIN_MATCH] in text:
-            for end in range(len(secret), start + MIN_MATCH - 1, -1):
-                text = text.replace(secret[start:end], REDACTED)
-    return text
+def _redact_fragments(text: str, secrets: Iterable[str]) -> str:
+    """Replaces all fragments of `secrets` of at least `MIN_MATCH` characters; those that overlap become one."""
+    fragments = {secret[i : i + MIN_MATCH] for secret in secrets for i in range(len(secret) - MIN_MATCH + 1)}
+    if not any(fragment in text for fragment in fragments):
+        return text
+    starts = (i for i in range(len(text) - MIN_MATCH + 1) if text[i : i + MIN_MATCH] in fragments)
+    hidden = {i for start in starts for i in range(start, start + MIN_MATCH)}
+    groups = groupby(enumerate(text), key=lambda item: item[0] in hidden)
+    return "".join(REDACTED if is_hidden else "".join(char for _, char in group) for is_hidden, group in groups)
 
 
 def _is_masked(token: str, secret: str) -> bool:

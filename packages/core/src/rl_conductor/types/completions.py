@@ -51,8 +51,8 @@ class Completion(Value):
     stop_sequence: Text | None = Field(default=None, exclude_if=lambda text: text is None)
     """The stop sequence at which the model stopped, if the vendor reports it."""
     dropped_calls: int = Field(default=0, exclude_if=not_)
-    """Number of tool calls that were removed from the message: all without tools, and all but the first if the request
-    allows no parallel calls."""
+    """Number of tool calls that were removed from the message: all without tools, all but the first if the request
+    allows no parallel calls, and those of a worker's own tools that it could not call."""
     model: Text
     """The model that really answered, as the vendor names it."""
 

@@ -43,7 +43,7 @@ def checked(completion: Completion, request: Request) -> Completion:
 
 def _why_empty(completion: Completion) -> str:
     if completion.dropped_calls:
-        return "it called a tool although it has none, and wrote no answer"
+        return "it called a tool although it could not, and wrote no answer"
     if any(isinstance(part, ReasoningPart) for part in completion.message.content):
         return "it ended after its reasoning, without an answer"
     return "the reply is empty"
