@@ -289,7 +289,7 @@ async def test_keys_and_headers_of_a_pool_file_are_sent_and_never_shown(
     assert {headers["authorization"] for headers in site.headers} == {f"Bearer {SECRET}"}
     assert {headers["x-tenant"] for headers in site.headers} == {"tenant-0123456789"}
     assert (reply.usage.cost, reply.usage.unpriced_calls) == (Decimal("0.02"), 0)
-    with pytest.raises(ModelError, match=r"no access with Bearer \[secret\]") as caught:
+    with pytest.raises(ModelError, match=r"no access with \[secret\]") as caught:
         await pool["shop"].model.complete(say("fail"))
     await pool.aclose()
     assert SECRET not in str(caught.value) + repr(pool["shop"].model) + repr(vars(pool["shop"].model)["headers"])
