@@ -239,6 +239,20 @@ async def test_a_crash_charges_the_calls_in_flight_as_an_upper_bound_and_nothing
     await call.__aexit__(None, None, None)
 
 
+async def test_the_spending_of_a_key_has_the_share_of_a_crashed_process(start: Start) -> None:
+    here, there = await start(), await start()
+    name = here.key.name
+    call = there.call("0.30")
+    await call.__aenter__()
+    assert (await here.store.read_key_spending([name], start=0))[name].charged == Amount()
+    await crash(there)
+    charged = (await here.store.read_key_spending([name], start=0))[name].charged
+    state = await here.store.read_budget(BudgetPeriod(name, 0, Decimal(1), None))
+    assert charged == state.charged_here + state.charged_elsewhere
+    assert charged.usd >= Decimal("0.30")
+    await call.__aexit__(None, None, None)
+
+
 async def test_a_resumed_run_is_charged_once_for_the_calls_of_the_crashed_process(start: Start) -> None:
     here, there = await start(), await start()
     new = NewRun(id="", key=there.key.name, idempotency_key=secrets.token_hex(8), api="chat", model="m", created=0)
