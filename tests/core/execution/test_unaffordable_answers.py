@@ -88,5 +88,25 @@ async def test_the_advice_for_models_without_a_price_is_given_once() -> None:
         model.price = None
     trace, _ = await run(Limits(usd=Decimal(1)), **models)
     assert trace.error is not None
-    assert trace.error.count("the price of") == 2
+    assert trace.error.count("the price of scripted:b") == 1
     assert trace.error.count("write its price in dollars per million tokens") == 1
+
+
+async def test_nothing_is_planned_if_no_worker_has_a_price_to_compare_with_the_limit() -> None:
+    unpriced = ScriptedModel("Hi.", name="unpriced")
+    unpriced.price = None
+    trace, planner = await run(Limits(usd=Decimal(1)), unpriced=unpriced)
+    assert planner.requests == []
+    assert trace.usage == Usage()
+    assert "the price of scripted:unpriced is unknown" in trace.rounds[0].plan.errors[0]
+
+
+async def test_a_worker_without_a_price_is_no_reason_not_to_plan_if_another_one_has_one() -> None:
+    unpriced = ScriptedModel("Hi.", name="unpriced")
+    unpriced.price = None
+    priced = ScriptedModel("It is 7.", name="priced", price=CHEAP)
+    trace, planner = await run(
+        Limits(usd=Decimal(1)), planner=plan((1, "Say it.", [])), unpriced=unpriced, priced=priced
+    )
+    assert trace.text == "It is 7."
+    assert len(planner.requests) == 1

@@ -53,8 +53,12 @@ class FollowUp:
     """The smallest call that has to follow another one for that to be of use, as an answer follows a plan."""
 
     model: str
-    amount: Amount
-    """Its upper bound."""
+    bound: UpperBound
+
+    @property
+    def amount(self) -> Amount:
+        """The amount that would be reserved for it."""
+        return Amount(self.bound.cost or Decimal(0), self.bound.tokens, 1)
 
 
 class Deadline(NamedTuple):
@@ -353,6 +357,7 @@ class Budget:
 
     def _refuse_useless(self, reservation: Reservation, follow_up: FollowUp) -> None:
         """Raises `LimitError` if the limits leave too little for `follow_up`, even if `reservation` cost nothing."""
+        self._refuse_unpriced(follow_up.model, follow_up.bound)
         if self._exceeded_limit(self.spent_in_total + follow_up.amount + Amount(calls=1)) is not None:
             both = reservation.amount + follow_up.amount
             self.refuse_excess(f"{reservation.model} and then one to {follow_up.model}", both)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from rl_conductor.calls.budget import Amount, FollowUp
+from rl_conductor.calls.budget import FollowUp
 from rl_conductor.calls.failures import format_for_log, log
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import checks_replies
@@ -17,8 +18,7 @@ from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import PlanRecord
-from rl_conductor.types import FREE
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, upper_bound
+from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, UpperBound, upper_bound
 
 if TYPE_CHECKING:
     from rl_conductor.execution.run import Run
@@ -87,10 +87,15 @@ def _smallest_answer(run: Run, start: RoundStart) -> FollowUp | None:
     input_tokens = upper_bound(request, None).input_tokens
     for worker in workers:
         output_tokens = request.sampling.max_tokens or worker.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
-        price = worker.model.price or FREE
-        cost = price.max_cost(input_tokens=input_tokens, output_tokens=output_tokens)
-        answers.append(FollowUp(worker.model.name, Amount(cost, input_tokens + output_tokens, 1)))
-    return min(answers, key=lambda answer: (answer.amount.usd, answer.amount.tokens), default=None)
+        price = worker.model.price
+        cost = None if price is None else price.max_cost(input_tokens=input_tokens, output_tokens=output_tokens)
+        answers.append(FollowUp(worker.model.name, UpperBound(input_tokens, output_tokens, cost)))
+    return min(answers, key=_size, default=None)
+
+
+def _size(answer: FollowUp) -> tuple[bool, Decimal, int]:
+    """Returns the order of an answer by what it may cost; those of unknown price come last."""
+    return answer.bound.cost is None, answer.amount.usd, answer.amount.tokens
 
 
 def _with_fallback(run: Run, start: RoundStart, plan: PlanRecord) -> PlanRecord:
