@@ -7,7 +7,7 @@ import pytest
 
 from rl_conductor import ConfigError
 from rl_conductor_training.train.config import TrainConfig
-from rl_conductor_training.train.rollouts.batches import accumulation_steps, count_rounds
+from rl_conductor_training.train.rollouts.batches import count_rounds, split_plans
 
 
 def config(**changed: Any) -> TrainConfig:
@@ -39,16 +39,32 @@ def test_second_rounds_are_at_other_positions_in_each_step_and_with_each_seed() 
 
 
 def test_processes_share_the_plans_of_a_step_in_equal_micro_batches() -> None:
-    assert accumulation_steps(config(), 2) == 16
-    assert accumulation_steps(config(recursion={}), 2) == 24
+    assert split_plans(config(), 2) == (8, 16)
+    assert split_plans(config(recursion={}), 2) == (8, 24)
     with pytest.raises(ConfigError, match="256 plans per step can't be split evenly over 3 processes"):
-        accumulation_steps(config(), 3)
+        split_plans(config(), 3)
+
+
+@pytest.mark.parametrize(
+    ("questions", "rollouts", "processes", "micro_batch"),
+    [(1, 2, 1, 2), (1, 4, 1, 4), (2, 4, 2, 4), (3, 6, 1, 6), (5, 5, 1, 5), (1, 11, 1, 1), (2, 16, 1, 8)],
+)
+def test_micro_batches_fit_a_step_of_any_size(questions: int, rollouts: int, processes: int, micro_batch: int) -> None:
+    settings = config(grpo={"questions": questions, "rollouts": rollouts})
+    steps = questions * rollouts // processes // micro_batch
+    assert split_plans(settings, processes) == (micro_batch, steps)
+
+
+def test_a_micro_batch_that_does_not_divide_the_plans_of_a_process_is_rejected() -> None:
+    message = "grpo.micro_batch = 8 must divide the 4 plans per step of each of 2 processes; write 4, for example"
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        split_plans(config(grpo={"questions": 1, "rollouts": 8, "micro_batch": 8}), 2)
 
 
 @pytest.mark.parametrize(("questions", "share", "processes"), [(4, 0.5, 2), (12, 0.333, 4), (8, 1.0, 8)])
 def test_processes_share_whole_questions_and_second_rounds_evenly(questions: int, share: float, processes: int) -> None:
     settings = config(recursion={"share": share}, grpo={"questions": questions, "rollouts": 4, "micro_batch": 4})
-    assert accumulation_steps(settings, processes) * processes * 4 == settings.plans_per_step
+    assert split_plans(settings, processes) == (4, settings.plans_per_step // processes // 4)
     rows = [
         (number, turn)
         for number in range(questions)
@@ -66,4 +82,4 @@ def test_splitting_a_question_over_processes_is_rejected() -> None:
         "whole questions, so 4 processes must divide both grpo.questions = 4 and the 2 of them with a second round"
     )
     with pytest.raises(ConfigError, match=re.escape(message)):
-        accumulation_steps(config(recursion={}), 4)
+        split_plans(config(recursion={}), 4)

@@ -120,7 +120,10 @@ def test_a_model_without_a_folder_keeps_its_name(tmp_path: Path, name: str) -> N
     ("text", "problem"),
     [
         (f"{LEAST}[grpo]\nlearning = 1\n", "grpo.learning: there is no such setting"),
-        (f"{LEAST}[grpo]\nmicro_batch = 7\n", "micro_batch = 7 must divide the 256 plans per step; write 4"),
+        (
+            f"{LEAST}[grpo]\nmicro_batch = 7\n",
+            "micro_batch = 7 must divide the 256 plans per step; write 4, for example",
+        ),
         (
             f"{LEAST}[recursion]\n[grpo]\nmicro_batch = 256\n",
             "grpo.micro_batch = 256 must divide the 384 plans per step of both rounds",

@@ -104,9 +104,9 @@ class GrpoSettings(_Settings):
     """Questions per step."""
     rollouts: int = Field(default=64, ge=2)
     """Plans per question and round: the size of a group; TRL's `num_generations`."""
-    micro_batch: int = Field(default=8, ge=1)
-    """Plans per forward and backward pass on each device; affects only memory and time, except with `loss = "bnpo"`.
-    TRL's `per_device_train_batch_size`."""
+    micro_batch: int | None = Field(default=None, ge=1)
+    """Plans per forward and backward pass on each device; the largest divisor of a device's plans up to 8 when left
+    out. It affects only memory and time, except with `loss = "bnpo"`. TRL's `per_device_train_batch_size`."""
     learning_rate: float = Field(default=1e-6, gt=0)
     """The learning rate after `warmup`."""
     warmup: float = Field(default=0.03, ge=0, le=1)
@@ -280,14 +280,19 @@ class TrainConfig(_Settings):
 
     @model_validator(mode="after")
     def _micro_batch_divides_plans(self) -> Self:
-        if self.plans_per_step % self.grpo.micro_batch:
-            plans, rounds = self.plans_per_step, " of both rounds" if self.recursion else ""
-            largest = max(size for size in range(1, self.grpo.micro_batch) if plans % size == 0)
+        size, plans = self.grpo.micro_batch, self.plans_per_step
+        if size is not None and plans % size:
+            rounds = " of both rounds" if self.recursion else ""
             raise ValueError(
-                f"grpo.micro_batch = {self.grpo.micro_batch} must divide the {plans} plans per step{rounds}; write"
-                f" {largest}, for example"
+                f"grpo.micro_batch = {size} must divide the {plans} plans per step{rounds}; write"
+                f" {largest_divisor(plans, size)}, for example, or leave it out"
             )
         return self
+
+
+def largest_divisor(number: int, limit: int) -> int:
+    """Returns the largest divisor of `number` that is not above `limit`."""
+    return next(size for size in range(limit, 0, -1) if number % size == 0)
 
 
 def read_config(path: Path) -> TrainConfig:

@@ -10,7 +10,10 @@ import random
 from math import gcd
 
 from rl_conductor.errors import ConfigError
-from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.train.config import TrainConfig, largest_divisor
+
+MAX_MICRO_BATCH = 8
+"""Plans per pass on a device, at most, unless the configuration has another number."""
 
 
 def count_rounds(config: TrainConfig, index: int) -> int:
@@ -26,17 +29,23 @@ def count_rounds(config: TrainConfig, index: int) -> int:
     return 1 + (position in rng.sample(range(questions // blocks), second_rounds // blocks))
 
 
-def accumulation_steps(config: TrainConfig, processes: int) -> int:
-    """Counts the micro-batches per step and process (gradient accumulation steps).
+def split_plans(config: TrainConfig, processes: int) -> tuple[int, int]:
+    """Returns the plans in a micro-batch, and the micro-batches per step and process (gradient accumulation steps).
 
     Raises:
         ConfigError: the plans of a step can't be split evenly.
     """
-    steps, remainder = divmod(config.plans_per_step, config.grpo.micro_batch * processes)
+    plans, remainder = divmod(config.plans_per_step, processes)
     if remainder:
         raise ConfigError(
-            f"{config.plans_per_step} plans per step can't be split evenly over {processes} processes in micro-batches"
-            f" of {config.grpo.micro_batch}: change grpo.micro_batch"
+            f"{config.plans_per_step} plans per step can't be split evenly over {processes} processes: change"
+            " grpo.questions or grpo.rollouts"
+        )
+    micro_batch = config.grpo.micro_batch or largest_divisor(plans, MAX_MICRO_BATCH)
+    if plans % micro_batch:
+        raise ConfigError(
+            f"grpo.micro_batch = {micro_batch} must divide the {plans} plans per step of each of {processes} processes;"
+            f" write {largest_divisor(plans, micro_batch)}, for example, or leave it out"
         )
     if config.recursion and (config.grpo.questions % processes or config.second_round_questions % processes):
         raise ConfigError(
@@ -44,4 +53,4 @@ def accumulation_steps(config: TrainConfig, processes: int) -> int:
             f" grpo.questions = {config.grpo.questions} and the {config.second_round_questions} of them with a second"
             " round"
         )
-    return steps
+    return micro_batch, plans // micro_batch

@@ -9,18 +9,19 @@ from accelerate import PartialState
 from trl import GRPOConfig
 
 from rl_conductor_training.train.config import TrainConfig
-from rl_conductor_training.train.rollouts.batches import accumulation_steps
+from rl_conductor_training.train.rollouts.batches import split_plans
 from rl_conductor_training.train.trainers.common_arguments import common_arguments
 
 
 def training_arguments(config: TrainConfig, output: Path) -> GRPOConfig:
     """Builds the arguments for a run in the folder `output`."""
     grpo = config.grpo
+    micro_batch, micro_batches = split_plans(config, PartialState().num_processes)
     return GRPOConfig(
         **common_arguments(output, seed=config.seed, dtype=config.dtype),
         max_steps=grpo.steps,
-        per_device_train_batch_size=grpo.micro_batch,
-        gradient_accumulation_steps=accumulation_steps(config, PartialState().num_processes),
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=micro_batches,
         num_generations=grpo.rollouts,
         max_completion_length=config.plan.max_tokens,
         temperature=grpo.temperature,
