@@ -143,6 +143,16 @@ def test_another_planner_of_the_same_name_plans_again(folder: Path, entry: str) 
     assert counts == [6, 6, 12]
 
 
+def test_ctrl_c_before_anything_is_stored_names_no_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "slow_tasks.py").write_text("def capitals():\n    raise KeyboardInterrupt\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(folder)
+    command = ["learn", "slow_tasks:capitals", "--pool", str(folder / "pool.toml"), "--out", str(folder / "learned")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 130
+    assert "interrupted after 0 runs; nothing was spent or stored" in result.stderr
+    assert not (folder / "learned").exists()
+
+
 def test_the_estimate_spends_nothing(folder: Path) -> None:
     output = run(folder, "--estimate")
     assert not (folder / "learned").exists()

@@ -296,7 +296,9 @@ class _Progress:
             else:
                 yield
         except KeyboardInterrupt:
-            console.fail(f"interrupted after {counted(self.runs, 'run')}; the same command resumes from {str(out)!r}")
+            # Until the questions are read, there is no folder.
+            resumes = f"the same command resumes from {str(out)!r}" if out.is_dir() else "nothing was spent or stored"
+            console.fail(f"interrupted after {counted(self.runs, 'run')}; {resumes}")
             raise typer.Exit(exit_codes.INTERRUPTED) from None
 
 
