@@ -41,6 +41,13 @@ def test_the_result_shows_what_the_whole_run_has_spent_in_plain_numbers(tmp_path
     assert text in printed(record, tmp_path)
 
 
+def test_the_result_says_which_part_of_the_spending_is_an_upper_bound(tmp_path: Path) -> None:
+    spending = Spending(usd=Decimal("1.5"), tokens=9_000, calls=9, unanswered_usd=Decimal(1), unanswered_tokens=4_096)
+    record = RunRecord(config={"grpo": {"steps": 4}}, versions={}, machine="CPU", step=2, spending=spending)
+    bounds = "(of this, $1.00 and 4,096 tokens are the most that failed and interrupted calls can have taken)"
+    assert f"$1.50, 9,000 tokens, 9 calls, without cached replies {bounds}.\n" in printed(record, tmp_path)
+
+
 def test_the_result_says_which_plans_were_left_out(tmp_path: Path) -> None:
     masked = MaskedPlans.of(["step 1, a: it is down"])
     record = RunRecord(config={"grpo": {"steps": 4}}, versions={}, machine="CPU", step=2, masked=masked)

@@ -164,6 +164,16 @@ async def test_a_cap_counts_what_plans_have_used() -> None:
     assert budget.spending.tokens == scored.usage.total_tokens > 0
 
 
+async def test_the_spending_says_which_part_is_the_upper_bound_of_a_call_that_failed() -> None:
+    budget = TrainingBudget(Limits(tokens=DEFAULT_OUTPUT_TOKENS * 4))
+    scorer = RolloutScorer(exact, retries=0, budget=budget)
+    await scorer.score_plan(over(good="Paris"), plan(0))
+    assert budget.unanswered == NOTHING
+    answered = budget.spending.tokens
+    await scorer.score_plan(over(good=ModelError("the vendor is down", model="scripted:broken")), plan(0))
+    assert budget.unanswered.tokens == budget.spending.tokens - answered > DEFAULT_OUTPUT_TOKENS
+
+
 async def test_cached_replies_are_free_under_a_cap(tmp_path: Path) -> None:
     budget = TrainingBudget(PRICED)
     scorer = RolloutScorer(exact, retries=0, budget=budget)

@@ -102,6 +102,24 @@ def cached_amount(calls: Iterable[Call]) -> Amount:
     return sum(map(_cached_amount, calls), NOTHING)
 
 
+def unanswered_amount(calls: Iterable[Call]) -> Amount:
+    """Returns the part of the charges that is an upper bound: that of calls that failed or reported no usage."""
+    charged = [(call.charged, call.usage) for call in calls if call.charged is not None]
+    return Amount(
+        sum((max(charge.usd - usage.cost, Decimal(0)) for charge, usage in charged), Decimal(0)),
+        sum(max(charge.tokens - usage.total_tokens, 0) for charge, usage in charged),
+    )
+
+
+def describe_unanswered(usd: Decimal, tokens: int) -> str:
+    """Says which part of a spending is an upper bound; empty if none is."""
+    bounds = [dollars(usd)] if usd else []
+    bounds += [f"{tokens:,} tokens"] if tokens else []
+    if not bounds:
+        return ""
+    return f" (of this, {' and '.join(bounds)} are the most that failed and interrupted calls can have taken)"
+
+
 def was_limited(trace: Trace, budget: Budget) -> bool:
     """Returns whether a limit of the shared budget, and not the system itself, decided how a run ended just now.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_conductor._internal.formatting import cost, cost_in_words, counted, dollars, seconds
+from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds
 from rl_conductor._internal.io import write_text
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cut_off_replies import cut_off_table
 from rl_conductor_training.learn.record import LearnRecord, Proof, ShapeSummary, ValidationResult
 from rl_conductor_training.reporting import Table, render
+from rl_conductor_training.spending import describe_unanswered
 
 METHOD = (
     "Intervals and tests treat a group of questions as one unit; p is corrected for the number of comparisons (Holm). "
@@ -153,11 +154,7 @@ def describe_spending(record: LearnRecord) -> str:
     """
     usage = Usage(cost=record.usd, unpriced_calls=record.unpriced_calls)
     spending = f"{cost_in_words(usage)}, {record.tokens:,} tokens, {counted(record.calls, 'call')}"
-    bounds = [dollars(record.unanswered_usd)] if record.unanswered_usd else []
-    bounds += [f"{record.unanswered_tokens:,} tokens"] if record.unanswered_tokens else []
-    if not bounds:
-        return spending
-    return f"{spending} (of this, {' and '.join(bounds)} are the most that failed and interrupted calls can have taken)"
+    return spending + describe_unanswered(record.unanswered_usd, record.unanswered_tokens)
 
 
 def describe_caps(limits: Limits) -> str:

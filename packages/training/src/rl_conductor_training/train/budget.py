@@ -9,7 +9,7 @@ from rl_conductor.calls.budget import NOTHING, Amount, Budget
 from rl_conductor.errors import ConductorError
 from rl_conductor.trace.trace import Trace
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.spending import cached_amount, was_limited
+from rl_conductor_training.spending import cached_amount, unanswered_amount, was_limited
 
 USD_DIGITS = 9
 """Digits after the point to which a share of a cap in dollars is rounded."""
@@ -41,6 +41,8 @@ class TrainingBudget:
         self.calls.deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self.is_exhausted = False
         """Whether a call was refused or cancelled by a cap."""
+        self.unanswered = NOTHING
+        """The part of the spending that is the upper bound of calls that failed."""
 
     @property
     def spending(self) -> Amount:
@@ -56,4 +58,5 @@ class TrainingBudget:
     def settle(self, trace: Trace) -> None:
         """Takes back the charges for cached replies of a finished run, and notes whether a cap ended it."""
         self.calls.charge(NOTHING - cached_amount(trace.calls))
+        self.unanswered += unanswered_amount(trace.calls)
         self.is_exhausted = self.is_exhausted or was_limited(trace, self.calls)

@@ -22,6 +22,7 @@ from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Dollars, Value
 from rl_conductor_training.cut_off_replies import CutOffReplies
 from rl_conductor_training.row_file import fingerprint
+from rl_conductor_training.spending import describe_unanswered
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.rewards.verdict import Verdict
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
@@ -91,12 +92,17 @@ class Spending(Value):
     calls: int = 0
     is_lower_bound: bool = False
     """Whether the price of a worker is unknown, so that `usd` leaves its calls out."""
+    unanswered_usd: Dollars = Decimal(0)
+    """The part of `usd` that is the upper bound of calls that failed: the vendor may bill them."""
+    unanswered_tokens: int = 0
+    """The same part of `tokens`."""
 
     @property
     def text(self) -> str:
         """The cost in words."""
         usd = f"at least {dollars(self.usd)} (a price is unknown)" if self.is_lower_bound else dollars(self.usd)
-        return f"{usd}, {self.tokens:,} tokens, {counted(self.calls, 'call')}, without cached replies"
+        spending = f"{usd}, {self.tokens:,} tokens, {counted(self.calls, 'call')}, without cached replies"
+        return spending + describe_unanswered(self.unanswered_usd, self.unanswered_tokens)
 
 
 class QuestionHashes(Value):

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from decimal import Decimal
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +15,7 @@ from platform import machine, processor
 from typing import Any
 
 from rl_conductor._internal.jsonl import read_lines
-from rl_conductor.calls.budget import Amount
+from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
@@ -227,12 +226,15 @@ class _Call:
 
     def _spending(self) -> Spending:
         """Adds up the spending of all processes and of earlier calls."""
-        previous, amounts = self.previous, gather_object([self.setup.budget.spending])
+        previous, budget = self.previous, self.setup.budget
+        spent, unanswered = (sum(gather_object([amount]), NOTHING) for amount in (budget.spending, budget.unanswered))
         return Spending(
-            usd=previous.usd + sum((amount.usd for amount in amounts), Decimal(0)),
-            tokens=previous.tokens + sum(amount.tokens for amount in amounts),
-            calls=previous.calls + sum(amount.calls for amount in amounts),
+            usd=previous.usd + spent.usd,
+            tokens=previous.tokens + spent.tokens,
+            calls=previous.calls + spent.calls,
             is_lower_bound=bool(unpriced_workers(self.setup.pool)),
+            unanswered_usd=previous.unanswered_usd + unanswered.usd,
+            unanswered_tokens=previous.unanswered_tokens + unanswered.tokens,
         )
 
     def _build_record(self, warm_start: WarmStartState | None, step: int, stopped: str) -> RunRecord:
