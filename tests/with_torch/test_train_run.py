@@ -28,7 +28,7 @@ from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.progress import Status
 from rl_conductor_training.train.rollouts.masked import NothingScoredError
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
-from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord, StepRow
+from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord, Spending, StepRow
 from rl_conductor_training.train.setup import TrainingSetup
 from rl_conductor_training.train.train import MASKED_WARNING, silence_libraries, train
 from rl_conductor_training.train.trainers.callbacks import StepMetrics
@@ -354,14 +354,18 @@ def test_a_run_directory_resumes_its_own_run_only(finished: Trained) -> None:
 
 def test_a_run_with_other_questions_is_not_resumed(tmp_path: Path) -> None:
     config = toy_training.config(tmp_path)
-    RunDir.open(tmp_path / "run", config).ensure_same_questions([Sample(id="1", question="What is 1 + 1?")], [])
+    run_dir = RunDir.open(tmp_path / "run", config)
+    run_dir.ensure_same_questions([Sample(id="1", question="What is 1 + 1?")], [])
+    run_dir.write_spending(Spending(calls=1))
     with pytest.raises(ConfigError, match="a run with other questions"):
         train(config, tmp_path / "run", toy_training.pool())
 
 
 def test_a_run_with_other_workers_is_not_resumed(tmp_path: Path) -> None:
     config, pool = toy_training.config(tmp_path), toy_training.pool()
-    RunDir.open(tmp_path / "run", config).ensure_same_workers(pool, {})
+    run_dir = RunDir.open(tmp_path / "run", config)
+    run_dir.ensure_same_workers(pool, {})
+    run_dir.write_spending(Spending(calls=1))
     with pytest.raises(ConfigError, match="a run with other workers: their order was wrong, right"):
         train(config, tmp_path / "run", WorkerPool([pool["right"], pool["wrong"]]))
 

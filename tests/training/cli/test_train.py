@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from importlib.util import find_spec
@@ -12,8 +13,9 @@ from typer.testing import Result
 
 from rl_conductor_training.cli.train import _print_result
 from rl_conductor_training.cut_off_replies import CutOffReplies
+from rl_conductor_training.train.config import read_config
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
-from rl_conductor_training.train.run_dir import RunRecord, Spending
+from rl_conductor_training.train.run_dir import RunDir, RunRecord, Spending
 
 Cli = Callable[..., Result]
 
@@ -72,6 +74,42 @@ def test_a_mistake_in_the_file_is_told_before_anything_is_loaded(cli: Cli, confi
     result = cli("train", str(config))
     assert result.exit_code == 2
     assert "grpo.rollouts: write a number greater than or equal to 2" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("[pool.small]", '[pool]\nfile = "pool.toml"'), "pool.toml' is wrong: workers.a.planer"),
+        (("[pool.small]", '[pool.workers.a]\nmodel = "openai:a"'), "set OPENAI_API_KEY"),
+        (("composite:train", "jsonl:empty.jsonl"), "task 'empty' has no samples"),
+        (("[pool.small]", '[pool.small]\n[curriculum.cards]\nnobody = ["x"]'), "curriculum.cards names nobody"),
+        (("[pool.small]", '[pool.small]\n[keep]\nreport_to = ["wandb"]'), "pip install wandb"),
+    ],
+)
+def test_a_mistake_is_told_before_torch_is_imported(
+    cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], problem: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (config.parent / "pool.toml").write_text('[workers.a]\nmodel = "openai:a"\nplaner = 1\n', encoding="utf-8")
+    (config.parent / "empty.jsonl").touch()
+    config.write_text(CONFIG.replace(*change), encoding="utf-8")
+    result = cli("train", str(config), "--out", str(config.parent / "run"))
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert not (config.parent / "run").exists()
+
+
+def test_an_unusable_folder_is_told_before_torch_is_imported(
+    cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = cli("train", str(config), "--out", str(config))
+    assert (result.exit_code, "train.toml' is a file; name a folder with --out" in result.stderr) == (2, True)
+    run = config.parent / "run"
+    RunDir.open(run, read_config(config)).write_spending(Spending(calls=1))
+    result = cli("train", str(config), "--out", str(run), "--seed", "1")
+    assert (result.exit_code, "run' has a run with other settings of seed" in result.stderr) == (2, True)
 
 
 def test_the_estimate_needs_no_torch_and_calls_nobody(cli: Cli, config: Path, tmp_path: Path) -> None:

@@ -9,29 +9,49 @@ from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.scoring import Sample
 from rl_conductor_training.train.config import CheckpointSettings, Reporter, TrainConfig
 from rl_conductor_training.train.rollouts.scoring import LoggedPlan
-from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord
+from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord, Spending
 from rl_conductor_training.workers.pool_settings import PoolSource
 
 CONFIG = TrainConfig.model_validate({"model": "m", "task": {"name": "composite:train"}, "pool": {"small": {}}})
 
 
+def begun(path: Path) -> RunDir:
+    """The directory of a run in which a worker was called."""
+    folder = RunDir.open(path, CONFIG)
+    folder.write_spending(Spending(calls=1))
+    return folder
+
+
 def test_a_run_directory_belongs_to_one_configuration(tmp_path: Path) -> None:
-    assert RunDir.open(tmp_path / "run", CONFIG) == RunDir.open(tmp_path / "run", CONFIG)
+    assert begun(tmp_path / "run") == RunDir.open(tmp_path / "run", CONFIG)
     with pytest.raises(ConfigError, match="other settings of seed, grpo"):
         RunDir.open(
             tmp_path / "run", CONFIG.model_copy(update={"seed": 1, "grpo": CONFIG.grpo.model_copy(update={"steps": 9})})
         )
 
 
+def test_a_run_that_has_not_begun_takes_other_settings_questions_and_workers(tmp_path: Path) -> None:
+    sample = Sample(id="1", question="What is 1 + 1?", answer="2")
+    for number in range(2):
+        folder = RunDir.open(tmp_path, CONFIG.model_copy(update={"seed": number}))
+        folder.ensure_same_workers(WorkerPool([worker(f"worker-{number}")]), {})
+        folder.ensure_same_questions([sample] * number, [])
+        folder.write_spending(Spending())
+    assert read_value(tmp_path / "config.json", TrainConfig).seed == 1
+    (tmp_path / "warm_start").mkdir()
+    with pytest.raises(ConfigError, match="other settings of seed"):
+        RunDir.open(tmp_path, CONFIG)
+
+
 def test_checkpoint_settings_may_change_when_a_run_resumes(tmp_path: Path) -> None:
     changed = CONFIG.model_copy(update={"keep": CheckpointSettings(every=3, report_to=(Reporter.WANDB,))})
-    RunDir.open(tmp_path, CONFIG)
+    begun(tmp_path)
     RunDir.open(tmp_path, changed)
     assert read_value(tmp_path / "config.json", TrainConfig) == changed
 
 
 def test_a_run_resumes_only_with_the_same_questions(tmp_path: Path) -> None:
-    folder = RunDir.open(tmp_path, CONFIG)
+    folder = begun(tmp_path)
     questions = [Sample(id=str(number), question=f"What is {number} + 1?", answer="2") for number in range(3)]
     for _ in range(2):
         folder.ensure_same_questions(questions[:2], questions[2:])
@@ -58,7 +78,7 @@ def worker(name: str, *, model: str = "small", description: str = "", instructio
     ],
 )
 def test_a_run_resumes_only_with_the_same_workers(tmp_path: Path, workers: list[Worker], change: str) -> None:
-    folder = RunDir.open(tmp_path, CONFIG)
+    folder = begun(tmp_path)
     for _ in range(2):
         folder.ensure_same_workers(WorkerPool([worker("rates"), worker("clerk")]), {})
     with pytest.raises(ConfigError, match=rf"has a run with other workers: {change}\. A run resumes only"):
@@ -70,7 +90,7 @@ def test_a_run_resumes_only_with_the_same_options_of_its_workers(tmp_path: Path)
         entry = {"model": "openai:small", "options": {"headers": {"X-Key": "secret"}, **options}}
         return PoolSource.model_validate({"workers": {"rates": entry}})
 
-    folder, pool = RunDir.open(tmp_path, CONFIG), WorkerPool([worker("rates")])
+    folder, pool = begun(tmp_path), WorkerPool([worker("rates")])
     for _ in range(2):
         folder.ensure_same_workers(pool, source(base_url="http://127.0.0.1:1/v1").reply_options)
     assert "secret" not in (tmp_path / "workers.json").read_text()
@@ -125,7 +145,7 @@ def test_an_invalid_line_is_reported_by_its_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", '{"step": 3}', '{"step": 3, "of another": "release"}'])
 @pytest.mark.parametrize("name", ["config.json", "record.json"])
 def test_a_truncated_file_or_one_of_another_release_is_reported(tmp_path: Path, name: str, text: str) -> None:
-    RunDir.open(tmp_path, CONFIG)
+    begun(tmp_path)
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=rf"{name}' is wrong: .*\. It was cut short or is of another release"):
         RunDir.open(tmp_path, CONFIG).read_record()

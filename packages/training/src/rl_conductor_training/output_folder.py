@@ -23,8 +23,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     Raises:
         ConfigError: another process uses the folder, it can't be written to, or it is a file.
     """
-    if folder.is_file():
-        raise ConfigError(f"{str(folder)!r} is a file; name a folder with --out")
+    check_folder(folder)
     is_new = not folder.exists()
     # A singleton may be locked by nested blocks.
     lock = FileLock(folder / LOCK_FILE, timeout=0, is_singleton=True)
@@ -43,6 +42,16 @@ def lock_folder(folder: Path) -> Iterator[None]:
             with suppress(OSError):  # an error of the block matters more
                 _remove_unused(folder)
         lock.release()
+
+
+def check_folder(folder: Path) -> None:
+    """Checks that a path is, or can become, a folder.
+
+    Raises:
+        ConfigError: it is a file.
+    """
+    if folder.is_file():
+        raise ConfigError(f"{str(folder)!r} is a file; name a folder with --out")
 
 
 def _remove_unused(folder: Path) -> None:

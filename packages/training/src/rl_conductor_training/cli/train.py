@@ -22,6 +22,7 @@ from rl_conductor._internal.formatting import dollars
 from rl_conductor.cli import exit_codes, options
 from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
+from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.spending import UNKNOWN_AMOUNT
 from rl_conductor_training.train.config import Reporter, TrainConfig, read_config
@@ -126,18 +127,29 @@ def train(
     if estimate_only:
         _print_estimate(settings)
         return
+    from rl_conductor_training.train.checks import check_run  # noqa: PLC0415  imports scipy
+
+    limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else 60 * minutes)
+    with open_pool(settings.pool, folder.parent / "replies.sqlite") as pool:
+        check_run(settings, folder, pool, limits)
+        _run_training(settings, folder, pool, last_step=max_steps, limits=limits)
+
+
+def _run_training(
+    config: TrainConfig, folder: Path, pool: WorkerPool, *, last_step: int | None, limits: Limits
+) -> None:
+    """Trains, and prints the result in one process of several."""
     from rl_conductor_training.train.train import is_main_process, silence_libraries  # noqa: PLC0415  needs an extra, and seconds
     from rl_conductor_training.train.train import train as run_training  # noqa: PLC0415
 
     silence_libraries()
-    _fetch_weights(settings)
-    limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else 60 * minutes)
-    with open_pool(settings.pool, folder.parent / "replies.sqlite") as pool, _show_progress(settings) as progress:
+    _fetch_weights(config)
+    with _show_progress(config) as progress:
         record = run_training(
-            settings,
+            config,
             folder,
             pool,
-            last_step=max_steps,
+            last_step=last_step,
             limits=limits,
             on_estimate=lambda estimate: console.note(console.stderr(), _format_estimate(estimate)),
             on_step=progress.add_step,

@@ -21,6 +21,7 @@ from rl_conductor.scoring import Sample
 from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Dollars, Value
 from rl_conductor_training.cut_off_replies import CutOffReplies
+from rl_conductor_training.output_folder import LOCK_FILE
 from rl_conductor_training.row_file import fingerprint
 from rl_conductor_training.spending import describe_unanswered
 from rl_conductor_training.train.config import TrainConfig
@@ -32,6 +33,10 @@ COMPLETE = "whole"
 """Name of the marker file that is written into a checkpoint last; without it, the save was interrupted."""
 COMPARED = ("model", "card", "sampling", "instructions")
 """The fields of a worker on which its replies, the prompts or the rewards depend."""
+CONFIG_FILE, QUESTIONS_FILE, WORKERS_FILE = "config.json", "questions.json", "workers.json"
+SPENDING_FILE = "spending.json"
+SETUP_FILES = (CONFIG_FILE, QUESTIONS_FILE, WORKERS_FILE, SPENDING_FILE, LOCK_FILE)
+"""The files of a run before it has begun."""
 EVALUATION_FILE = "evaluation.json"
 """Name of the evaluation in `best/`."""
 
@@ -185,21 +190,42 @@ class RunDir:
         Raises:
             ConfigError: the directory can't be written to, its `config.json` differs from `config` or can't be read.
         """
-        file = path / "config.json"
-        if file.exists():
-            _ensure_same(path, read_value(file, TrainConfig), config)
-        write_value(file, config)
-        return cls(path)
+        run_dir = cls(path)
+        run_dir.ensure_same_config(config)
+        write_value(run_dir._config, config)
+        return run_dir
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a worker was called or a model trained; until then, settings, workers and questions may change."""
+        return self.read_spending().calls > 0 or any(file.name not in SETUP_FILES for file in self.path.iterdir())
+
+    def ensure_same_config(self, config: TrainConfig) -> None:
+        """Checks that a run that has begun here has this configuration.
+
+        Raises:
+            ConfigError: it has not.
+        """
+        if not self._config.exists() or not self.has_begun:
+            return
+        previous = read_value(self._config, TrainConfig)
+        compared = [name for name in TrainConfig.model_fields if name != "keep"]  # it does not affect the result
+        changed = [name for name in compared if getattr(previous, name) != getattr(config, name)]
+        if changed:
+            raise ConfigError(
+                f"{str(self.path)!r} has a run with other settings of {', '.join(changed)}: a run resumes only with"
+                " unchanged settings. Pass another folder with --out, or remove this one"
+            )
 
     def ensure_same_questions(self, task: Sequence[Sample], validation: Sequence[Sample]) -> None:
-        """Writes the hashes of the questions of a new run; those of a resumed one must be the same.
+        """Writes the hashes of the questions of a new run; those of one that has begun must be the same.
 
         Raises:
             ConfigError: they are not.
         """
-        file = self.path / "questions.json"
+        file = self.path / QUESTIONS_FILE
         hashes = QuestionHashes(task=_hash_samples(task), validation=_hash_samples(validation))
-        if not file.exists():
+        if not file.exists() or not self.has_begun:
             write_value(file, hashes)
         elif read_value(file, QuestionHashes) != hashes:
             raise ConfigError(
@@ -208,7 +234,7 @@ class RunDir:
             )
 
     def ensure_same_workers(self, pool: WorkerPool, options: Mapping[str, str]) -> None:
-        """Writes the workers of a new run; those of a resumed one must be the same, in the same order.
+        """Writes the workers of a new run; those of one that has begun must be the same, in the same order.
 
         Args:
             pool: the workers.
@@ -217,8 +243,8 @@ class RunDir:
         Raises:
             ConfigError: they are not.
         """
-        file, current = self.path / "workers.json", RunWorkers.of(pool, options)
-        if not file.exists():
+        file, current = self.path / WORKERS_FILE, RunWorkers.of(pool, options)
+        if not file.exists() or not self.has_begun:
             write_value(file, current)
         elif changes := current.changes_since(read_value(file, RunWorkers)):
             raise ConfigError(
@@ -300,26 +326,20 @@ class RunDir:
         write_value(self._record, record)
 
     @property
+    def _config(self) -> Path:
+        return self.path / CONFIG_FILE
+
+    @property
     def _evaluations(self) -> Path:
         return self.path / "validation.jsonl"
 
     @property
     def _spending(self) -> Path:
-        return self.path / "spending.json"
+        return self.path / SPENDING_FILE
 
     @property
     def _record(self) -> Path:
         return self.path / "record.json"
-
-
-def _ensure_same(path: Path, previous: TrainConfig, config: TrainConfig) -> None:
-    compared = [name for name in TrainConfig.model_fields if name != "keep"]  # it does not affect the result
-    changed = [name for name in compared if getattr(previous, name) != getattr(config, name)]
-    if changed:
-        raise ConfigError(
-            f"{str(path)!r} has a run with other settings of {', '.join(changed)}: a run resumes only with unchanged"
-            " settings. Pass another folder with --out, or remove this one"
-        )
 
 
 def _hash_samples(samples: Iterable[Sample]) -> str:

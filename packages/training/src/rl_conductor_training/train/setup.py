@@ -9,7 +9,7 @@ from functools import cached_property
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.scoring import Task
+from rl_conductor.scoring import Sample, Task
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cut_off_replies import Finishes
 from rl_conductor_training.spending import CostEstimate
@@ -90,6 +90,14 @@ class TrainingSetup:
                 " another split or seed"
             )
         return self._build_instances(task, len(task.samples))
+
+    def load_questions(self) -> tuple[list[Sample], list[Sample]]:
+        """Returns the training questions and the validation questions.
+
+        Raises:
+            ConfigError: a question has two answers, or is in both.
+        """
+        return list(self.task.samples), [instance.sample for instance in self.validation_instances]
 
     def warn_of_copies(self) -> None:
         """Logs how many different questions a task has that has some of them more than once."""

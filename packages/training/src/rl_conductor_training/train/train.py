@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from platform import machine, processor
 from typing import Any
@@ -23,7 +22,8 @@ from rl_conductor_training.cut_off_replies import add_finishes, find_cut_off
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate, check_prices, unpriced_workers
 from rl_conductor_training.train.budget import CapReachedError, TrainingBudget
-from rl_conductor_training.train.config import Reporter, TrainConfig
+from rl_conductor_training.train.checks import check_trackers
+from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.interruption import INTERRUPTED, Interruption
 from rl_conductor_training.train.progress import Status, TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance
@@ -103,7 +103,7 @@ def train(
     """
     started_at, limits = time.monotonic(), Limits.or_default(limits, Limits())
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
-    _ensure_installed(config.keep.report_to)
+    check_trackers(config.keep.report_to)
     check_prices(pool, limits)
     state = PartialState(timeout=PROCESS_TIMEOUT)
     with _open_run_dir(output, config, state) as run_dir:
@@ -138,7 +138,7 @@ def _load_questions(setup: TrainingSetup, run_dir: RunDir, state: PartialState) 
     setup.progress.begin("loading the questions")
     with state.main_process_first():
         run_dir.ensure_same_workers(setup.pool, setup.config.pool.reply_options)
-        run_dir.ensure_same_questions(setup.task.samples, [row.sample for row in setup.validation_instances])
+        run_dir.ensure_same_questions(*setup.load_questions())
     if state.is_main_process:
         setup.warn_of_copies()
 
@@ -275,12 +275,6 @@ def silence_libraries() -> None:
 
 def _is_not_masked_warning(record: logging.LogRecord) -> bool:
     return MASKED_WARNING not in record.getMessage()
-
-
-def _ensure_installed(reporters: Sequence[Reporter]) -> None:
-    for name in reporters:
-        if find_spec(name) is None:
-            raise ConfigError(f"reporting to {name} needs its package: pip install {name}")
 
 
 def _build_trainer(setup: TrainingSetup, run_dir: RunDir) -> ConductorTrainer:
