@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from core.runs import SOON
-from rl_conductor._internal.streams import callback_to_async_iterator, within
+from rl_conductor._internal.streams import callback_to_async_iterator, until_silent, within
 
 Tell = Callable[[Any], None]
 
@@ -191,3 +191,32 @@ async def test_leaving_early_closes_the_source() -> None:
     assert await anext(items) == 0
     await items.aclose()
     assert source.closed
+
+
+# ----------------------------------------------------------------------------------------- silence
+
+
+async def test_items_pass_until_there_is_none_for_some_seconds() -> None:
+    ended = []
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        try:
+            yield 1
+            yield 2
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async with asyncio.timeout(SOON):
+        assert await drained(until_silent(0.05, numbers())) == [1, 2]
+    assert ended == [True]
+    assert await drained(until_silent(SOON, Source().numbers())) == [0, 1, 2, 3, 4]
+
+
+async def test_a_timeout_of_the_source_is_no_silence() -> None:
+    async def late() -> AsyncGenerator[int, None]:
+        yield 1
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await drained(until_silent(SOON, late()))

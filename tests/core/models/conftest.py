@@ -104,7 +104,7 @@ ADAPTERS = [
     Adapter(
         "google",
         google,
-        SCENARIOS - {"stop-sequence"} | FAULTS - {"held"},  # its API reports neither a stop sequence nor the end
+        SCENARIOS - {"stop-sequence"} | FAULTS,  # its API does not report stop sequences
         service=GoogleWire,
         variables=("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
         sampling=frozenset({"temperature", "top_p", "max_tokens", "seed", "stop", "effort"}),

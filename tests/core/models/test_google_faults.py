@@ -43,6 +43,11 @@ class Faulty(GoogleWire):
 
     def events(self, seen: Seen, said: Said) -> list[str]:
         """A reply that breaks off with an error."""
+        if seen.scenario == "finish-in-each-chunk":
+            return [
+                event.replace('"index": 0', '"index": 0, "finishReason": "STOP"')
+                for event in super().events(seen, said)
+            ]
         events = super().events(seen, said)[:1]
         errors: dict[str, str] = {
             "bare-object": json.dumps({"error": QUOTA}, indent=2),

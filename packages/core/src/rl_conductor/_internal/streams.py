@@ -1,4 +1,4 @@
-"""Async iterators: from a callback API, and with a timeout.
+"""Async iterators: from a callback API, with a timeout, and until they fall silent.
 
 A task and a queue rather than anyio's task group and memory stream, because a task group wraps errors in groups, can't
 run in a given context, and must not be open across the `yield` of a generator.
@@ -52,4 +52,21 @@ async def within(seconds: float | None, items: AsyncGenerator[T, None]) -> Async
                     item = await anext(items)
                 except StopAsyncIteration:
                     return
+            yield item
+
+
+async def until_silent(seconds: float, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """Yields from `items` until it has ended or none came for `seconds`, and closes it."""
+    async with aclosing(items):
+        while True:
+            silence = asyncio.timeout(seconds)
+            try:
+                async with silence:
+                    item = await anext(items)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if silence.expired():
+                    return
+                raise
             yield item
