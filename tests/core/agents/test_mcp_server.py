@@ -274,6 +274,11 @@ async def test_a_late_error_of_a_lost_connection_leaves_the_new_one(monkeypatch:
     await connection.aclose()
 
 
+def test_variables_that_are_no_secrets_stay_readable_in_results() -> None:
+    server = MCPServer(PROGRAM, env={"SHOP_REGION": "us-east-1", "STAGE": "production", "SHOP_TOKEN": SECRET})
+    assert server.redact(f"production in us-east-1 with {SECRET}") == "production in us-east-1 with [secret]"
+
+
 async def test_secrets_are_sent_to_the_server_only(shop: mcp_shop.Site) -> None:
     shop.headers.clear()
     server = MCPServer(url=shop.url, headers={"Authorization": f"Bearer {SECRET}"})

@@ -27,6 +27,7 @@ from rl_conductor.agents.tool import (
     check_argument_length,
     vendor_safe_name,
 )
+from rl_conductor.agents.variable_secrets import variable_secrets
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import is_http_url, redact_url, url_secrets
 from rl_conductor.models.http.request_log import redact_in_logs
@@ -72,7 +73,8 @@ class MCPServer:
             command: the program and its arguments, for a server that speaks over its stdin and stdout.
             url: the address of a server that speaks streamable HTTP.
             name: the server's name in errors and in the worker's description; by default its program or host.
-            env: environment variables of the program, besides `PATH`, `HOME` and a few like them.
+            env: environment variables of the program, besides `PATH`, `HOME` and a few like them. Those that look like
+                secrets, by their name or value, are removed from results.
             headers: HTTP headers, such as `{"Authorization": f"Bearer {token}"}`.
             only: the names of the tools that the model may call; by default all.
             prefix: put before the tools' names, for servers with tools of the same name.
@@ -151,9 +153,10 @@ class MCPServer:
         return ToolSourceError(f"{self.title}: {self.redact(reason)}", model=self.title)
 
     def redact(self, text: str) -> str:
-        """Removes the values of headers and environment variables, and those in the URL, from a text of the server."""
-        secrets = (secret.get_secret_value() for secret in (*self.env.values(), *self.headers.values()))
-        return redact_secrets(text, [*url_secrets(self.url), *(part for secret in secrets for part in secret.split())])
+        """Removes the values of headers, and the secrets in environment variables and the URL, from a server's text."""
+        headers = (part for value in self.headers.values() for part in value.get_secret_value().split())
+        env = (part for name, value in self.env.items() for part in variable_secrets(name, value.get_secret_value()))
+        return redact_secrets(text, [*url_secrets(self.url), *headers, *env])
 
 
 class MCPTool:
