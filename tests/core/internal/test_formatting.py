@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_conductor._internal.formatting import counted, parse_seconds, rates
+from rl_conductor._internal.formatting import counted, parse_seconds, rates, with_worker_name
 from rl_conductor.types import FREE, Price
 
 
@@ -42,3 +42,17 @@ def test_a_price_has_all_of_its_rates(price: Price, text: str) -> None:
 @pytest.mark.parametrize(("number", "text"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls"), (1234, "1,234 calls")])
 def test_a_count_has_the_plural_and_separators_of_thousands(number: int, text: str) -> None:
     assert counted(number, "call") == text
+
+
+@pytest.mark.parametrize(
+    ("error", "model", "text"),
+    [
+        ("own: it broke", "own", "own: it broke"),
+        ("own raised ValueError: it broke", "own", "own raised ValueError: it broke"),
+        ("openai:m: it broke", "openai:m", "own: openai:m: it broke"),
+        ("the policy forbids it", "own", "own: the policy forbids it"),
+        ("own: it broke", "openai:own", "own: own: it broke"),
+    ],
+)
+def test_an_error_names_a_worker_once_also_if_its_model_has_the_same_name(error: str, model: str, text: str) -> None:
+    assert with_worker_name(error, worker="own", model=model) == text

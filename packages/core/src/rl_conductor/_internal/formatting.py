@@ -16,6 +16,12 @@ def join_reasons(reasons: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(part for reason in reasons for part in reason.split("; ")))
 
 
+def with_worker_name(error: object, *, worker: str, model: str) -> str:
+    """Puts the worker's name before an error, unless the error begins with it as the name of the worker's model."""
+    text = str(error)
+    return text if model == worker and text.startswith(worker) else f"{worker}: {text}"
+
+
 def dollars(amount: Decimal) -> str:
     """Formats US dollars: two decimals from $1 on, four or more significant ones below."""
     if amount == 0:

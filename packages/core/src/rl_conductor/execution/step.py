@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rl_conductor._internal.formatting import join_reasons
+from rl_conductor._internal.formatting import join_reasons, with_worker_name
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import ConductorError, GuardrailError, LimitError, OutputLimitError
 from rl_conductor.execution.continuation import digest_subject
@@ -180,7 +180,7 @@ class StepRun:
                 else:
                     completion = await self._hedged_call(worker, worker.hedge_after, prompt, tried)
             except ConductorError as error:
-                self.errors.append(f"{worker.name}: {error}")
+                self.errors.append(with_worker_name(error, worker=worker.name, model=worker.model.name))
                 if error.ends_run:
                     raise
                 if isinstance(error, GuardrailError) and error.stage in ENDS_RUN:
@@ -271,7 +271,9 @@ class StepRun:
                     self.round.steps[self.index] = steps[task]
                     return task.result()
         own, *others = steps
-        self.errors += [f"{steps[task].worker}: {errors[task]}" for task in others]
+        for task in others:
+            worker = self.round.pool[steps[task].worker]
+            self.errors.append(with_worker_name(errors[task], worker=worker.name, model=worker.model.name))
         raise errors[own]
 
     def _call(self, worker: Worker, prompt: str) -> Coroutine[Any, Any, Completion]:

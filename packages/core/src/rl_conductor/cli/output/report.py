@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds, tokens
+from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds, tokens, with_worker_name
 from rl_conductor.cli.output.console import clean, one_line
 from rl_conductor.cli.output.diagram import StepRow, table
 from rl_conductor.trace.checks import GuardrailCheck
@@ -174,7 +174,9 @@ def deduplicate(problems: Iterable[str]) -> list[str]:
 def _step_problems(result: StepResult) -> Iterator[str]:
     failed = [call for call in result.calls if call.outcome in FAILURES]
     reached = [call for call in failed if not UNREACHABLE.fullmatch(call.error or "")]
-    yield from deduplicate(f"{call.worker}: {call.error or call.outcome}" for call in reached)
+    yield from deduplicate(
+        with_worker_name(call.error or call.outcome, worker=str(call.worker), model=call.model) for call in reached
+    )
     calls = [call for call in result.calls if not call.is_check]
     if calls and (completion := calls[-1].completion) and completion.finish_reason in INCOMPLETE:
         yield f"{result.step.worker}: {INCOMPLETE[completion.finish_reason]}"
