@@ -197,6 +197,14 @@ def test_an_unusable_reply_is_paid_for() -> None:
     assert caught.value.usage.total_tokens == 10
 
 
+def test_an_error_quotes_only_the_beginning_of_a_long_finish_reason() -> None:
+    reply = Reply("google:m")
+    reply.add({"candidates": [{"finishReason": "OTHER" * 20_000}]})
+    with pytest.raises(BadResponseError, match="the reply ended with 'OTHEROTHER") as caught:
+        reply.completion(None)
+    assert len(str(caught.value)) <= 1000
+
+
 def test_unknown_and_empty_fields_are_ignored() -> None:
     reply = Reply("google:m")
     reply.add({"candidates": None, "usageMetadata": None, "promptFeedback": {}, "modelVersion": None, "new": 1})

@@ -106,6 +106,13 @@ def test_no_answer_is_a_bad_response_that_says_why(finish: FinishReason, why: st
     assert caught.value.retryable is retryable
 
 
+def test_an_error_repeats_only_the_beginning_of_a_long_name_that_a_server_gives_its_model() -> None:
+    nothing = Completion(message=Message.assistant(), model="model" * 20_000)
+    with pytest.raises(BadResponseError, match=r"^modelmodel.*: the reply is empty$") as caught:
+        checked(nothing, Request(messages=()))
+    assert len(str(caught.value)) < 300
+
+
 @pytest.mark.timed
 def test_blank_lines_in_a_code_block_are_read_in_no_time() -> None:
     started = time.process_time()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from operator import not_
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rl_conductor.types.messages import Message
 from rl_conductor.types.usage import Usage
 from rl_conductor.types.value import Text, Value
+
+MAX_MODEL_NAME_CHARS = 256
+"""Maximum length of the name of a model that a server reports, because errors and traces repeat it."""
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 """Why a reply ended."""
@@ -53,8 +56,8 @@ class Completion(Value):
     dropped_calls: int = Field(default=0, exclude_if=not_)
     """Number of tool calls that were removed from the message: all without tools, all but the first if the request
     allows no parallel calls, and those of a worker's own tools that it could not call."""
-    model: Text
-    """The model that really answered, as the vendor names it."""
+    model: Annotated[Text, AfterValidator(lambda name: name[:MAX_MODEL_NAME_CHARS])]
+    """The model that really answered, as the vendor names it; of a longer name, the first 256 characters."""
 
     @property
     def text(self) -> str:

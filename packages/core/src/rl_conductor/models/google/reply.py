@@ -18,7 +18,7 @@ from rl_conductor.errors import BadResponseError
 from rl_conductor.models.google.wire import CALL_PREFIX, TEXT_PREFIX, THOUGHT_PREFIX
 from rl_conductor.models.prices import priced
 from rl_conductor.models.replies.size import ReplySize
-from rl_conductor.models.vendor_errors import describe_violation
+from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, describe_violation
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -143,7 +143,7 @@ class Reply:
         finish = parse_finish_reason(self._finish, tool_calls=bool(self._calls))
         usage = priced(self._usage.to_usage() if self._usage else Usage(), price)
         if self._finish != "STOP" and finish in ("stop", "tool_calls"):  # such as `MALFORMED_FUNCTION_CALL` or `OTHER`
-            raise self._error(f"the reply ended with {self._finish!r}", usage)
+            raise self._error(f"the reply ended with {self._finish!r}"[:MAX_ERROR_LENGTH], usage)
         return Completion(
             message=Message(
                 role="assistant", content=tuple(part.close() for part in self._parts), tool_calls=tuple(self._calls)

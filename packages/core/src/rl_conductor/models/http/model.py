@@ -184,7 +184,7 @@ def connection_error(error: Exception, *, model: str, address: str) -> ModelErro
     """Builds the error for a reply that is too large, breaks off, or can't be asked for."""
     cause = error.__cause__ or error  # vendors' libraries wrap the errors of HTTP
     if isinstance(cause, ReplyLimitError):
-        return BadResponseError(f"{model}: {cause}", model=model, retryable=False)
+        return BadResponseError(f"{model}: {cause}"[:MAX_ERROR_LENGTH], model=model, retryable=False)
     if not LOST_CONNECTION.isdisjoint((type(error).__name__, type(cause).__name__)):
         return BadResponseError(f"{model}: the connection closed before the reply did", model=model)
     return UnreachableError(f"{model}: can't reach {address}: {cause}"[:MAX_ERROR_LENGTH], model=model)
