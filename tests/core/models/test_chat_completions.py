@@ -101,6 +101,17 @@ def test_calls_that_share_an_index_are_told_apart_by_their_ids(index: int | None
     assert [call.id for call in reply.message.tool_calls] == ["a", "b"]
 
 
+@pytest.mark.parametrize("call_id", ["call_0", "", None])
+def test_calls_that_share_an_index_and_an_id_are_told_apart_by_their_complete_arguments(call_id: str | None) -> None:
+    reply = read(
+        pieces(0, call_id, "clock", '{"zone": '),
+        pieces(0, call_id, "clock", '"UTC"}'),
+        pieces(0, call_id, "clock", '{"zone": "CET"}'),
+        frame("stop"),
+    )
+    assert [call.arguments for call in reply.message.tool_calls] == ['{"zone": "UTC"}', '{"zone": "CET"}']
+
+
 @pytest.mark.parametrize("indices", [(0, 1), (None, None)])
 def test_calls_without_ids_are_given_some(indices: tuple[int | None, int | None]) -> None:
     reply = read(*(pieces(index, None, "clock", "") for index in indices), frame("stop"))

@@ -96,6 +96,12 @@ def test_text_or_a_tool_call_is_an_answer() -> None:
         assert checked(good, Request(messages=())) is good
 
 
+def test_each_call_has_an_id_that_no_other_call_of_the_conversation_has() -> None:
+    repeated = [ToolCall(id=call_id, name="look", arguments="{}") for call_id in ("1", "call_0", "call_0", "", "b")]
+    reply = checked(completion("", "tool_calls", *repeated), Request(messages=(Message.user("Go."), CALL)))
+    assert [call.id for call in reply.message.tool_calls] == ["call_1", "call_0", "call_2", "call_3", "b"]
+
+
 @pytest.mark.parametrize(
     ("finish", "why", "retryable"),
     [("stop", "empty", True), ("length", "max_tokens", False), ("content_filter", "filter", False)],

@@ -6,6 +6,7 @@ stream of one frame.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from io import StringIO
 from typing import Annotated, Any
@@ -262,6 +263,24 @@ class _Call:
     name: str = ""
     arguments: StringIO = field(default_factory=StringIO)
 
+    def is_followed_by(self, fragment: _Fragment) -> bool:
+        """Returns whether a fragment with the same index begins another call.
+
+        Some servers give every call the index 0, and some of these the same id or none.
+        """
+        if fragment.index is None or (fragment.id and fragment.id != self.id):
+            return True
+        begins_object = bool(fragment.function.name) and (fragment.function.arguments or "").lstrip().startswith("{")
+        return begins_object and _is_json(self.arguments.getvalue())
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
 
 class Reply:
     """Accumulates a reply from its frames."""
@@ -331,8 +350,7 @@ class Reply:
 
     def _add_call(self, fragment: _Fragment) -> None:
         last = next((call for call in reversed(self._calls) if call.index == fragment.index), None)
-        # Some servers give every call the index 0: a new id is a new call too.
-        if last is None or fragment.index is None or (fragment.id and fragment.id != last.id):
+        if last is None or last.is_followed_by(fragment):
             self._size.add(fragment.id, parts=1)
             last = _Call(fragment.index, fragment.id or f"call_{self._earlier_calls + len(self._calls)}")
             self._calls.append(last)

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from rl_conductor.errors import BadResponseError, OutputLimitError, ReplyFormatError
+from rl_conductor.models.replies.call_ids import with_unique_call_ids
 from rl_conductor.types import Completion, JsonFormat, ReasoningPart, Request
 
 FENCED = re.compile(r"\s*```(?:json)?[^\S\n]*\n(?P<content>.*)```\s*", re.DOTALL | re.IGNORECASE)
@@ -18,7 +19,7 @@ FENCED = re.compile(r"\s*```(?:json)?[^\S\n]*\n(?P<content>.*)```\s*", re.DOTALL
 
 
 def checked(completion: Completion, request: Request) -> Completion:
-    """Returns `completion` if it has text or a tool call.
+    """Returns `completion` if it has text or a tool call, with an id of its own for each call.
 
     Without either it is accepted if `request` ends with the results of tools, to which a model may have nothing to add.
 
@@ -27,7 +28,7 @@ def checked(completion: Completion, request: Request) -> Completion:
         BadResponseError: it has neither for another reason.
     """
     if completion.message.tool_calls or completion.text.strip():
-        return completion
+        return with_unique_call_ids(completion, request)
     is_after_tools = request.last_calls is not None
     if is_after_tools and completion.finish_reason == "stop":
         return completion
