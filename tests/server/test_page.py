@@ -24,7 +24,7 @@ from rl_conductor.planning.planner import Planner
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.experiments.experiment import Experiments
-from rl_conductor_server.settings import KeyEntry, Settings
+from rl_conductor_server.settings import KeyEntry, OidcEntry, Settings
 from server.conftest import Serve
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -80,11 +80,33 @@ def test_the_settings_are_settings_and_name_every_one() -> None:
         settings.store,
         settings.intake,
         settings.batches,
+        settings.conversations,
+        settings.feedback,
+        settings.log,
+        settings.web,
         settings.keys["team-a"],
         settings.models["house"],
+        settings.experiments["assistant"],
     ):
         missing = set(type(entry).model_fields) - entry.model_fields_set
         assert missing <= {"planner", "workers"}
+
+
+def test_the_page_of_the_settings_shows_the_defaults_that_it_promises() -> None:
+    _, text = [text for kind, text in BLOCKS if kind == "toml"]
+    shown = tomllib.loads(text)
+    assert shown["intake"].pop("connections") == 10_000  # the most that the default, which depends on the machine, is
+    for table in ("log", "store", "intake", "batches", "conversations", "feedback"):
+        defaults = getattr(Settings(), table).model_dump(exclude={"connections"})
+        assert shown[table] == defaults, table
+
+
+def test_the_page_about_the_web_pages_names_every_setting_of_the_sign_in() -> None:
+    (text,) = [text for kind, text in blocks("web.md") if kind == "toml"]
+    entry = Settings.model_validate(tomllib.loads(text)).oidc
+    assert entry is not None
+    assert entry.model_fields_set == set(OidcEntry.model_fields)
+    assert (entry.scopes, entry.groups_claim) == (("openid", "email", "profile"), "groups")
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ast
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_server import settings as settings_package
 from rl_conductor_server.catalog import build_catalog
 from rl_conductor_server.process.listen import listening_socket
 from rl_conductor_server.settings import ServedModelEntry, Settings, read_settings
 
 HASH = "0" * 64
+MODULES = Path(settings_package.__file__).parent.glob("*.py")
 
 
 def read(tmp_path: Path, text: str) -> Settings:
@@ -114,6 +118,15 @@ def test_the_error_of_an_invalid_hash_does_not_repeat_it(tmp_path: Path) -> None
     with pytest.raises(ConfigError) as caught:
         read(tmp_path, "[keys.red]\nsha256 = 'the key itself, by mistake'")
     assert "by mistake" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted(MODULES), ids=lambda path: path.stem)
+def test_each_setting_has_a_description_for_the_reference(path: Path) -> None:
+    for table in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)):
+        for field, after in pairwise([*table.body, ast.Pass()]):
+            if isinstance(field, ast.AnnAssign):
+                is_described = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                assert is_described, f"{table.name}.{ast.unparse(field.target)}"
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

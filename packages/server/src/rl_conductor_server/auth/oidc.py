@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from rl_conductor.errors import ConfigError
 from rl_conductor.types import Value
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.settings import SIGN_IN_SECONDS, OidcEntry
+from rl_conductor_server.settings import OidcEntry
+from rl_conductor_server.settings.sign_in import SIGN_IN_SECONDS
 
 try:
     import httpx2

@@ -20,7 +20,8 @@ from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.endpoints.dependencies import ServiceDependency
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.service import Service
-from rl_conductor_server.settings import SIGN_IN_SECONDS, OidcEntry
+from rl_conductor_server.settings import OidcEntry
+from rl_conductor_server.settings.sign_in import SIGN_IN_SECONDS
 from rl_conductor_server.transport.access_log import add_log_fields
 from rl_conductor_server.web.forms import Form
 from rl_conductor_server.web.rendering import Page, Visitor
