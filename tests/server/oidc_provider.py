@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import secrets
 import socket
 import time
@@ -14,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote_plus, urlencode
 
 from joserfc import jwt
-from joserfc.jwk import RSAKey
+from joserfc.jwk import OctKey, RSAKey
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -26,6 +27,9 @@ from server.conftest import listening
 CLIENT_ID, CLIENT_SECRET = "conductor", "the-client-secret"
 KEY = RSAKey.generate_key(2048, {"kid": "one"})
 OTHER_KEY = RSAKey.generate_key(2048, {"kid": "one"})
+NEXT_KEY = RSAKey.generate_key(2048, {"kid": "two"})
+UNSIGNED = "none"
+"""The algorithm of a token without a signature."""
 
 
 @dataclass
@@ -40,6 +44,7 @@ class Provider:
     """Claims of the ID token that are wrong."""
     key: RSAKey = field(default_factory=lambda: KEY)
     """Signs the ID token."""
+    published_keys: list[RSAKey] = field(default_factory=lambda: [KEY])
     algorithm: str = "RS256"
     error: str | None = None
     """Refuses to sign the user in."""
@@ -47,6 +52,10 @@ class Provider:
     auth_method: str | None = None
     """How the client has to send its secret; `None` is the standard's default, which the metadata does not name."""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
+    is_down: bool = False
+    can_sign_out: bool = False
+    signed_out: list[dict[str, str]] = field(default_factory=list)
+    """The requests to end a session."""
 
     def app(self) -> Starlette:
         routes = [
@@ -55,13 +64,18 @@ class Provider:
             Route("/token", self.token, methods=["POST"]),
             Route("/keys", self.keys),
             Route("/userinfo", self.userinfo),
+            Route("/logout", self.log_out),
         ]
         return Starlette(routes=routes)
 
     async def metadata(self, _: Request) -> Response:
+        if self.is_down:
+            return Response(status_code=503)
         addresses = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
         if self.info is not None:
             addresses["userinfo_endpoint"] = "userinfo"
+        if self.can_sign_out:
+            addresses["end_session_endpoint"] = "logout?realm=main"
         found: dict[str, Any] = {name: f"{self.issuer}/{path}" for name, path in addresses.items()}
         if self.auth_method is not None:
             found["token_endpoint_auth_methods_supported"] = [self.auth_method]
@@ -103,14 +117,28 @@ class Provider:
         now = int(time.time())
         base = {"iss": self.issuer, "aud": CLIENT_ID, "sub": "user-1", "nonce": nonce, "iat": now, "exp": now + 300}
         claims = {name: value for name, value in (base | self.claims | self.changed).items() if value is not None}
-        return jwt.encode({"alg": self.algorithm, "kid": "one"}, claims, self.key, algorithms=[self.algorithm])
+        if self.algorithm == UNSIGNED:
+            return f"{_encode({'alg': UNSIGNED})}.{_encode(claims)}."
+        header, key = {"alg": self.algorithm, "kid": self.key.kid}, self.key
+        if self.algorithm == "HS256":
+            return jwt.encode(header, claims, OctKey.import_key(self.secret))
+        return jwt.encode(header, claims, key, algorithms=[self.algorithm])
 
     async def keys(self, _: Request) -> Response:
-        return JSONResponse({"keys": [KEY.as_dict(private=False)]})
+        return JSONResponse({"keys": [key.as_dict(private=False) for key in self.published_keys]})
+
+    async def log_out(self, http: Request) -> Response:
+        sent = dict(http.query_params)
+        self.signed_out.append(sent)
+        return RedirectResponse(sent["post_logout_redirect_uri"], status_code=302)
 
     async def userinfo(self, http: Request) -> Response:
         assert http.headers["authorization"] == "Bearer at"
         return JSONResponse(self.info)
+
+
+def _encode(part: dict[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
 
 
 @asynccontextmanager

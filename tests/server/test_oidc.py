@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from html import unescape
 from importlib import import_module
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import httpx
 import pytest
@@ -18,12 +18,22 @@ from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.scripted import ScriptedModel
+from rl_conductor_server.auth.id_token import find_claim
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.settings import OidcEntry, PeopleEntry
 from rl_conductor_server.web.sign_in import COOKIE, LOGIN_COOKIE
 from server.chat_requests import post
 from server.conftest import At, Serve
-from server.oidc_provider import CLIENT_ID, CLIENT_SECRET, OTHER_KEY, Provider, provider_running
+from server.oidc_provider import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    KEY,
+    NEXT_KEY,
+    OTHER_KEY,
+    UNSIGNED,
+    Provider,
+    provider_running,
+)
 from server.pages import ADMIN, GUARDED, ask
 
 BROWSER = {"accept": "text/html,*/*"}
@@ -163,31 +173,127 @@ async def test_others_are_refused(serve: Serve, provider: Provider, claims: dict
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("changed", "says"),
     [
-        {"iss": "https://evil.example"},
-        {"aud": "another-client"},
-        {"aud": [CLIENT_ID, "another"], "azp": "another"},
-        {"nonce": "another"},
-        {"nonce": None},
-        {"exp": int(time.time()) - 3600},
-        {"exp": None},
-        {"sub": None},
+        ({"iss": "https://evil.example"}, "names another issuer; issuer in [oidc] must be"),
+        ({"aud": "another-client"}, "is for another application; client_id in [oidc] must be"),
+        ({"aud": [CLIENT_ID, "another"], "azp": "another"}, "is for another application; client_id in [oidc] must be"),
+        ({"nonce": "another"}, "belongs to another sign-in"),
+        ({"nonce": None}, "lacks nonce"),
+        ({"exp": int(time.time()) - 3600}, "has expired: the clock of the provider and that of this server's store"),
+        ({"iat": int(time.time()) + 3600}, "is from the future: the clock of the provider and that"),
+        ({"nbf": int(time.time()) + 3600}, "is not valid yet: the clock of the provider and that"),
+        ({"exp": None}, "lacks exp"),
+        ({"exp": "soon"}, "has an invalid exp"),
+        ({"sub": None}, "lacks sub"),
     ],
 )
-async def test_a_token_with_wrong_claims_is_refused(serve: Serve, provider: Provider, changed: dict[str, Any]) -> None:
+async def test_a_token_with_wrong_claims_is_refused_with_the_reason(
+    serve: Serve, provider: Provider, changed: dict[str, Any], says: str
+) -> None:
     provider.changed = changed
     at = await serve(keys=KEYS, oidc=oidc(provider))
     refused = await sign_in(at)
     assert refused.status_code == 401
     assert COOKIE not in refused.cookies
+    assert f"The sign-in failed: the provider's token {says}" in unescape(refused.text)
     assert CLIENT_SECRET not in refused.text
 
 
-async def test_a_token_with_another_signature_is_refused(serve: Serve, provider: Provider) -> None:
-    provider.key = OTHER_KEY
+@pytest.mark.parametrize(("key", "algorithm"), [(OTHER_KEY, "RS256"), (KEY, UNSIGNED), (KEY, "HS256")])
+async def test_a_token_without_a_signature_of_the_provider_is_refused(
+    serve: Serve, provider: Provider, key: Any, algorithm: str
+) -> None:
+    provider.key, provider.algorithm = key, algorithm
     at = await serve(keys=KEYS, oidc=oidc(provider))
-    assert (await sign_in(at)).status_code == 401
+    refused = await sign_in(at)
+    assert refused.status_code == 401
+    assert COOKIE not in refused.cookies
+    assert "the provider's token is not signed with a key that the provider publishes" in unescape(refused.text)
+
+
+async def test_new_keys_of_the_provider_are_read_when_they_are_needed(serve: Serve, provider: Provider) -> None:
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    assert (await sign_in(at)).status_code == 200
+    provider.key, provider.published_keys = NEXT_KEY, [NEXT_KEY, KEY]
+    assert (await sign_in(at)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "claims"),
+    [
+        ("realm_access.roles", {"realm_access": {"roles": ["platform"]}}),
+        ("resource_access.rl.conductor.roles", {"resource_access": {"rl.conductor": {"roles": ["platform"]}}}),
+        ("https://example.com/roles", {"https://example.com/roles": ["platform"]}),
+        ("app.roles", {"app.roles": ["platform"], "app": {"roles": ["staff"]}}),
+    ],
+)
+async def test_groups_may_be_in_a_claim_with_dots_or_at_a_path(
+    serve: Serve, provider: Provider, name: str, claims: dict[str, Any]
+) -> None:
+    provider.claims, provider.info = claims, {"sub": "user-1"}
+    at = await serve(keys=KEYS, oidc=oidc(provider, groups_claim=name, admins={"groups": ["platform"]}))
+    assert (await sign_in(at)).status_code == 200
+    provider.claims, provider.info = {}, {"sub": "user-1"} | claims
+    assert (await sign_in(at)).status_code == 200
+
+
+@pytest.mark.parametrize("claims", [{}, {"a": {}}, {"a": ["b"]}, {"a": {"c": ["x"]}}, {"b": ["x"]}])
+def test_a_path_that_leads_nowhere_finds_no_claim(claims: dict[str, Any]) -> None:
+    assert find_claim(claims, "a.b") is None
+
+
+async def test_signing_out_also_ends_the_session_at_the_provider(serve: Serve, provider: Provider) -> None:
+    provider.can_sign_out = True
+    at = await serve(keys=KEYS, oidc=oidc(provider, public_url="https://conductor.example"))
+    assert (await sign_in_with(at, at.url)).status_code == 200
+    done = await at.http.post("/sign-out", data={"": ""}, headers=OURS)
+    assert (await at.http.get("/")).status_code == 401
+    (address,) = re.findall(r'content="0; url=([^"]+)"', done.text)
+    sent = dict(parse_qsl(urlsplit(unescape(address)).query))
+    assert unescape(address).startswith(f"{provider.issuer}/logout?")
+    assert sent.pop("id_token_hint").count(".") == 2
+    back = "https://conductor.example/sign-in/callback"
+    assert sent == {"realm": "main", "client_id": CLIENT_ID, "post_logout_redirect_uri": back}
+    returned = await at.http.get("/sign-in/callback")
+    assert (returned.status_code, returned.headers["location"]) == (303, "/sign-in")
+
+
+async def sign_in_with(at: At, url: str) -> httpx.Response:
+    """Signs in at a server that browsers reach by another address, without the `Secure` cookies of that."""
+    begun = await at.http.get("/sign-in/provider")
+    login = begun.headers["set-cookie"].split(";")[0]
+    async with httpx.AsyncClient() as client:
+        back = urlsplit(str((await client.get(begun.headers["location"])).headers["location"]))
+    done = await at.http.get(f"{url}{back.path}?{back.query}", headers={"cookie": login})
+    at.http.cookies.set(COOKIE, done.headers["set-cookie"].partition("=")[2].partition(";")[0])
+    return done
+
+
+@pytest.mark.parametrize("reason", ["the provider can't end sessions", "it is down", "an administrator's key"])
+async def test_signing_out_works_without_the_provider(serve: Serve, provider: Provider, reason: str) -> None:
+    provider.can_sign_out = reason != "the provider can't end sessions"
+    at = await serve(**GUARDED, oidc=oidc(provider))
+    if reason == "an administrator's key":
+        await at.http.post("/sign-in", data={"key": ADMIN}, headers=OURS)
+    else:
+        await sign_in(at)
+    if reason == "it is down":
+        assert at.service.oidc is not None
+        at.service.oidc._metadata, provider.is_down = {}, True
+    done = await at.http.post("/sign-out", data={"": ""}, headers=OURS)
+    assert (done.status_code, done.headers["location"]) == (303, "/sign-in")
+    assert (await at.http.get("/")).status_code == 401
+
+
+async def test_an_id_token_that_is_too_long_for_an_address_is_left_out(serve: Serve, provider: Provider) -> None:
+    provider.can_sign_out = True
+    provider.claims |= {"groups": [f"a group with a long name {number}" for number in range(200)]}
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    await sign_in(at)
+    done = await at.http.post("/sign-out", data={"": ""}, headers=OURS)
+    assert "client_id=conductor" in done.text
+    assert "id_token_hint" not in done.text
 
 
 async def test_an_answer_to_another_sign_in_is_refused(serve: Serve, provider: Provider) -> None:
@@ -255,6 +361,7 @@ async def test_the_log_says_who_signed_in_and_who_was_refused(
     assert "ann@example.com signed in" in caplog.messages
     (refused,) = [message for message in caplog.messages if "refused" in message]
     assert "eve@example.com may not open these pages" in refused
+    assert "groups of eve@example.com in the claim 'groups': none" in caplog.messages
     fields = [(vars(line).get("cause"), vars(line).get("administrator")) for line in caplog.records]
     assert [each for each in fields if any(each)] == [
         ("not_allowed", None),

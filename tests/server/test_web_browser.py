@@ -230,6 +230,12 @@ async def test_a_browser_comes_back_signed_in_from_a_provider_on_another_site(
         await page.get_by_role("link", name="Sign in with your account").click()
         await expect(page.get_by_role("heading", name="Say something.")).to_be_visible()
         assert await page.evaluate("document.cookie") == ""
+        provider.can_sign_out = True
+        assert at.service.oidc is not None
+        at.service.oidc._metadata = {}  # as after an hour
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        assert [request["client_id"] for request in provider.signed_out] == [CLIENT_ID]
         await page.context.close()
 
 

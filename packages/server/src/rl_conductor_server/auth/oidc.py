@@ -12,6 +12,7 @@ import hmac
 import os
 import secrets
 import time
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -30,18 +31,18 @@ try:
     from joserfc import jwt
     from joserfc.errors import JoseError
     from joserfc.jwk import KeySet, OctKey
+
+    from rl_conductor_server.auth.id_token import RefusedTokenError, check_claims, find_claim, read_signed_token
 except ImportError as missing:
     raise ConfigError("sign-in with OpenID Connect needs: pip install 'rl-conductor-server[oidc]'") from missing
 
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
-"""Signatures by a key pair; with a shared secret, a client could forge a token."""
 BASIC = "client_secret_basic"
 METADATA_SECONDS = 3600
 TIMEOUT_SECONDS = 10.0
-LEEWAY_SECONDS = 60
-"""Allowed difference between the provider's clock and this one."""
 REASON_CHARS = 300
 """Maximum length of what the provider says about a refusal, as the sign-in page and the log show it."""
+MAX_HINT_CHARS = 4_000
+"""Maximum length of an ID token in the address to sign out: servers refuse long ones, often from 8,000 characters."""
 
 
 class Identity(Value):
@@ -51,6 +52,8 @@ class Identity(Value):
     email: str | None = None
     """Only if the provider verified it."""
     groups: tuple[str, ...] = ()
+    id_token: str | None = None
+    """The token itself, if the provider can end a session: it then knows which one."""
 
 
 class Login(Value):
@@ -79,8 +82,8 @@ class OidcClient:
         self._keys: KeySet | None = None
         self._fetched = 0.0
 
-    async def begin(self, redirect_uri: str, next_page: str) -> tuple[str, str]:
-        """Returns the address at the provider, and the value of the cookie for `finish`."""
+    async def begin(self, redirect_uri: str, next_page: str, *, now: float) -> tuple[str, str]:
+        """Returns the address at the provider, and the value of the cookie for `finish`; `now` is the store's time."""
         await self._load_metadata()
         login = Login(
             state=secrets.token_urlsafe(32),
@@ -96,16 +99,16 @@ class OidcClient:
                 nonce=login.nonce,
                 code_verifier=login.verifier,
             )
-        claims = login.model_dump() | {"exp": int(time.time()) + SIGN_IN_SECONDS}
+        claims = login.model_dump() | {"exp": int(now) + SIGN_IN_SECONDS}
         return str(address), jwt.encode({"alg": "HS256"}, claims, self._cookie_key)
 
-    async def finish(self, answer: dict[str, str], cookie: str) -> tuple[Identity, str]:
+    async def finish(self, answer: dict[str, str], cookie: str, *, now: float) -> tuple[Identity, str]:
         """Checks the provider's answer; returns the person, and the page that was requested.
 
         Raises:
             ApiError: the answer does not belong to a sign-in of this browser, or the provider refused it.
         """
-        login = self._read_cookie(cookie)
+        login = self._read_cookie(cookie, now)
         if not hmac.compare_digest(login.state.encode(), answer.get("state", "").encode()):
             raise _rejected("the answer belongs to another sign-in")
         if answer.get("iss", self._entry.issuer) != self._entry.issuer:
@@ -119,57 +122,74 @@ class OidcClient:
                 token = await client.fetch_token(
                     self._metadata["token_endpoint"], code=answer["code"], code_verifier=login.verifier
                 )
-                claims = await self._check_token(str(token["id_token"]), login.nonce)
-                needed = {"email", "email_verified", self._entry.groups_claim}
-                if not needed <= claims.keys() and "userinfo_endpoint" in self._metadata:
-                    claims = await self._add_userinfo(client, claims)
+                id_token = str(token["id_token"])
+                claims = await self._check_token(id_token, login.nonce, now)
+                info = await self._read_userinfo(client, claims)
+        except RefusedTokenError as error:
+            raise _rejected(f"the provider's token {error}", advice="Try again, or ask an administrator.") from error
         except (AuthlibBaseError, JoseError, httpx2.HTTPError, KeyError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"[:REASON_CHARS]
             raise _rejected(f"the provider's answer is invalid ({reason})") from error
-        return self._identity(claims), login.next
+        return self._identity(id_token, claims, info), login.next
 
-    def _read_cookie(self, cookie: str) -> Login:
+    async def sign_out_address(self, id_token: str | None, return_to: str) -> str | None:
+        """Returns the address at which a browser ends its session at the provider; `None` if the provider has none.
+
+        Raises:
+            ApiError: the provider does not answer.
+        """
+        await self._load_metadata()
+        endpoint = self._end_session_endpoint
+        if endpoint is None:
+            return None
+        fields = {"client_id": self._entry.client_id, "post_logout_redirect_uri": return_to}
+        if id_token is not None and len(id_token) <= MAX_HINT_CHARS:
+            fields["id_token_hint"] = id_token
+        return str(httpx2.URL(endpoint).copy_merge_params(fields))
+
+    def _read_cookie(self, cookie: str, now: float) -> Login:
         try:
             token = jwt.decode(cookie, self._cookie_key, algorithms=["HS256"])
-            jwt.JWTClaimsRegistry(exp={"essential": True}).validate(token.claims)
+            jwt.JWTClaimsRegistry(now=int(now), exp={"essential": True}).validate(token.claims)
             return Login.model_validate({name: token.claims[name] for name in Login.model_fields})
         except (JoseError, KeyError, ValueError, ValidationError):
             raise _rejected("it took too long, or this browser did not begin it") from None
 
-    async def _check_token(self, id_token: str, nonce: str) -> dict[str, Any]:
-        """Verifies the signature and the claims of an ID token."""
+    async def _check_token(self, id_token: str, nonce: str, now: float) -> dict[str, Any]:
+        """Returns the claims of an ID token whose signature and claims are right; raises `RefusedTokenError`."""
         try:
-            token = jwt.decode(id_token, await self._load_keys(), algorithms=list(ALGORITHMS))
-        except (JoseError, ValueError):  # the provider may have new keys
-            token = jwt.decode(id_token, await self._load_keys(renew=True), algorithms=list(ALGORITHMS))
-        jwt.JWTClaimsRegistry(
-            leeway=LEEWAY_SECONDS,
-            iss={"essential": True, "value": self._entry.issuer},
-            aud={"essential": True, "value": self._entry.client_id},
-            nonce={"essential": True, "value": nonce},
-            sub={"essential": True},
-            exp={"essential": True},
-            iat={"essential": True},
-        ).validate(token.claims)
-        if token.claims.get("azp", self._entry.client_id) != self._entry.client_id:
-            raise ValueError("the token is for another client")
+            token = read_signed_token(id_token, await self._load_keys())
+        except RefusedTokenError:  # the provider may have new keys
+            token = read_signed_token(id_token, await self._load_keys(renew=True))
+        entry = self._entry
+        check_claims(token.claims, issuer=entry.issuer, client_id=entry.client_id, nonce=nonce, now=now)
         return dict(token.claims)
 
-    async def _add_userinfo(self, client: Any, claims: dict[str, Any]) -> dict[str, Any]:
+    async def _read_userinfo(self, client: Any, claims: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the user info if the ID token lacks something that it may have."""
+        is_complete = {"email", "email_verified"} <= claims.keys()
+        if is_complete and find_claim(claims, self._entry.groups_claim) is not None:
+            return {}
+        if "userinfo_endpoint" not in self._metadata:
+            return {}
         reply = await client.get(self._metadata["userinfo_endpoint"])
         reply.raise_for_status()
         info = dict(reply.json())
         if info.get("sub") != claims["sub"]:
             raise ValueError("the user info is about another user")
-        return info | claims
+        return info
 
-    def _identity(self, claims: dict[str, Any]) -> Identity:
-        groups = claims.get(self._entry.groups_claim, ())
-        email = claims.get("email") if claims.get("email_verified") in (True, "true") else None
+    def _identity(self, id_token: str, claims: Mapping[str, Any], info: Mapping[str, Any]) -> Identity:
+        groups = find_claim(claims, self._entry.groups_claim)
+        if groups is None:
+            groups = find_claim(info, self._entry.groups_claim)
+        both = {**info, **claims}
+        email = both.get("email") if both.get("email_verified") in (True, "true") else None
         return Identity(
             subject=str(claims["sub"]),
             email=None if email is None else str(email).lower(),
-            groups=tuple(str(group) for group in groups) if isinstance(groups, list | tuple) else (),
+            groups=tuple(str(group) for group in groups) if isinstance(groups, list) else (),
+            id_token=None if self._end_session_endpoint is None else id_token,
         )
 
     # --------------------------------------------------------------------------------------- provider
@@ -185,6 +205,12 @@ class OidcClient:
             code_challenge_method="S256",
             timeout=TIMEOUT_SECONDS,
         )
+
+    @property
+    def _end_session_endpoint(self) -> str | None:
+        """The address to sign out at; browsers are led there, so it must be a web address."""
+        endpoint = self._metadata.get("end_session_endpoint")
+        return endpoint if isinstance(endpoint, str) and endpoint.startswith(("https://", "http://")) else None
 
     async def _load_metadata(self) -> None:
         if self._metadata and time.monotonic() - self._fetched < METADATA_SECONDS:
@@ -222,8 +248,8 @@ def _encode_basic(
     return address, headers, body
 
 
-def _rejected(reason: str) -> ApiError:
-    return ApiError(f"The sign-in failed: {reason}. Try again.", status=401, code="sign_in_failed")
+def _rejected(reason: str, *, advice: str = "Try again.") -> ApiError:
+    return ApiError(f"The sign-in failed: {reason}. {advice}", status=401, code="sign_in_failed")
 
 
 def _unavailable(reason: str) -> ApiError:

@@ -49,7 +49,8 @@ class OidcEntry(Entry):
     scopes: tuple[str, ...] = ("openid", "email", "profile")
     """The scopes that are requested; add what your provider needs to state groups, such as `groups`."""
     groups_claim: str = "groups"
-    """The claim with the list of a person's groups."""
+    """The claim with the list of a person's groups or roles: its name, or the path to it in other claims, such as
+    `realm_access.roles`. If there is a claim of this very name, it is used, even if the name has dots."""
     admins: PeopleEntry = PeopleEntry()
     """People who see everything."""
     readers: dict[EntryName, PeopleEntry] = Field(default_factory=dict)

@@ -120,8 +120,8 @@ async def begin_provider_sign_in(
 ) -> Response:
     """Redirects to the provider."""
     oidc, entry = _provider(service)
-    public_url = entry.public_url or str(http.base_url).rstrip("/")
-    address, cookie = await oidc.begin(public_url + CALLBACK, same_site_page(next))
+    callback = _callback_address(entry, http)
+    address, cookie = await oidc.begin(callback, same_site_page(next), now=service.store.now())
     reply = see_other(address)
     # The provider's answer comes from another site, to which browsers don't send a strict cookie.
     reply.set_cookie(
@@ -131,17 +131,23 @@ async def begin_provider_sign_in(
         path="/sign-in",
         httponly=True,
         samesite="lax",
-        secure=public_url.startswith("https:"),
+        secure=callback.startswith("https:"),
     )
     return reply
 
 
 @router.get(CALLBACK)
 async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> Response:
-    """Checks the provider's answer, sets the session cookie and leads to the requested page."""
+    """Checks the provider's answer, sets the session cookie and leads to the requested page.
+
+    Providers send browsers back to this address after they have signed out, too, without an answer.
+    """
     oidc, entry = _provider(service)
+    if not http.query_params:
+        return see_other("/sign-in")
+    login, now = http.cookies.get(LOGIN_COOKIE, ""), service.store.now()
     try:
-        identity, next_page = await oidc.finish(dict(http.query_params), http.cookies.get(LOGIN_COOKIE, ""))
+        identity, next_page = await oidc.finish(dict(http.query_params), login, now=now)
         _check_allowed(entry, identity)
     except ApiError as error:
         log.warning("a sign-in at the provider was refused: %s", error)
@@ -163,8 +169,15 @@ async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> 
     return reply
 
 
+def _callback_address(entry: OidcEntry, http: Request) -> str:
+    """Returns the address to which the provider sends browsers back."""
+    return (entry.public_url or str(http.base_url).rstrip("/")) + CALLBACK
+
+
 def _check_allowed(entry: OidcEntry, identity: Identity) -> None:
     if not entry.role_of(identity.email, identity.groups)[0]:
+        groups = ", ".join(identity.groups) or "none"
+        log.warning("groups of %s in the claim %r: %s", identity.email or identity.subject, entry.groups_claim, groups)
         who = "This account" if identity.email is None else f"The account {identity.email}"
         raise ApiError(f"{who} may not open these pages. Ask an administrator.", status=403, code="not_allowed")
 
@@ -195,11 +208,27 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
 
 @router.post("/sign-out")
 async def sign_out(http: Request, service: ServiceDependency, _: Form) -> Response:
-    """Revokes the session and deletes its cookie."""
+    """Revokes the session, deletes its cookie, and leads to the provider to end the session there, too."""
+    address = await _sign_out_address(http, service)
     await service.store.sign_ins.delete([*_session_digests(http, service), _provider_digest(http)])
-    reply = see_other("/sign-in")
+    # Not a redirect to the provider: after a form, browsers would refuse it, by `form-action`.
+    reply = see_other("/sign-in") if address is None else Page("signed_out.html", address=address)
     reply.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return reply
+
+
+async def _sign_out_address(http: Request, service: Service) -> str | None:
+    """Returns the address at the provider that ends the session there; `None` without such a session or address."""
+    stored = await service.store.sign_ins.find_identity(_provider_digest(http))
+    if stored is None or service.oidc is None or service.settings.oidc is None:
+        return None
+    try:
+        return await service.oidc.sign_out_address(
+            json.loads(stored).get("id_token"), _callback_address(service.settings.oidc, http)
+        )
+    except ApiError as error:
+        log.warning("a session ended here, but not at the provider: %s", error)
+        return None
 
 
 def _session_digests(http: Request, service: Service) -> list[str]:
