@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,6 +101,14 @@ def test_the_record_has_the_warm_start_and_the_usage(finished: Trained) -> None:
     assert read.warm_start is not None
     assert (read.warm_start.plans, read.warm_start.steps) == (3, 30)
     assert read.totals["calls"] == sum(step["calls"] for step in finished.steps.values())
+
+
+def test_a_run_directory_contains_what_the_docs_list(finished: Trained) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    listed = text.partition("The run directory\ncontains:")[2].split("```")[1]
+    names = {line.split()[0].split("/")[0] for line in listed.splitlines()[1:] if not line.startswith(" ")}
+    found = {re.sub(r"checkpoint-\d+", "checkpoint-N", file.name) for file in (finished.home / "run").iterdir()}
+    assert found == names - {"validation.jsonl", "best"}
 
 
 def test_every_sampled_plan_is_logged_with_its_reward(finished: Trained) -> None:

@@ -106,6 +106,9 @@ class ConductorTrainer(GRPOTrainer):  # type: ignore[misc, unused-ignore]
         if evaluation.step:
             self._metrics["train"]["validation"].append(evaluation.score)
 
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Writes no README.md: TRL's tells how to chat with the model, and can't name the base of a local one."""
+
     def _send_telemetry(self) -> None:
         """Disables TRL's usage telemetry."""
 
