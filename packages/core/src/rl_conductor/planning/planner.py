@@ -118,7 +118,8 @@ class Planner:
                 return cls.from_worker(worker)
         raise ConfigError(
             f"none of the workers can plan, as functions, agents and chains do a task instead: {', '.join(pool)}; add "
-            "a language model, or write planner='provider:model' ([planner] in a pool file)"
+            "a language model, or write planner='provider:model', in a pool file a table [planner] with model = "
+            "'provider:model'"
         )
 
     @classmethod
