@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, PrivateAttr, SecretStr
 
 from rl_conductor.errors import AuthenticationError
-from rl_conductor.models.redaction import find_secrets, redact_secrets, redacting
+from rl_conductor.models.redaction import find_secrets, redact_secrets, redacted_text, redacting
 
 KEY = "sk-0123456789abcdefwxyz"
 
@@ -137,3 +137,33 @@ def test_rings_and_crowds_come_to_an_end() -> None:
     began = time.process_time()
     assert find_secrets(ring) == find_secrets([object() for _ in range(1_000_000)]) == set()
     assert time.process_time() - began < 2
+
+
+SHOP_API_KEY = KEY
+
+
+def _asking_the_shop() -> str:
+    return SHOP_API_KEY
+
+
+def test_a_key_in_a_global_variable_that_a_function_uses_is_found() -> None:
+    assert find_secrets(Engine(parts=_asking_the_shop)) == {KEY}
+
+
+def test_errors_show_no_key_of_the_environment_but_other_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SHOP_KEY": KEY, "SHOP_KEY_FILE": "/etc/shop/key.pem", "PWD": "/home/me/shop"}.items():
+        monkeypatch.setenv(name, value)
+    error = f"the shop refused {KEY}; see /etc/shop/key.pem in /home/me/shop"
+    assert redacted_text(error, None) == "the shop refused [secret]; see /etc/shop/key.pem in /home/me/shop"
+
+
+def test_an_error_does_not_keep_the_vendors_own_which_may_quote_the_key() -> None:
+    def refuse() -> None:
+        try:
+            int(KEY)
+        except ValueError:
+            raise AuthenticationError("the key is wrong", model="m") from None
+
+    with pytest.raises(AuthenticationError) as caught, redacting(KEY):
+        refuse()
+    assert caught.value.__context__ is None

@@ -14,7 +14,7 @@ from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError, ModelError, ScriptError
 from rl_conductor.models.base import Capabilities, Model, OnePieceModel, WrapperModel
 from rl_conductor.models.foreign_errors import FOREIGN_ERRORS
-from rl_conductor.models.redaction import MAX_SEARCHED_CHARS, find_secrets, redact_secrets
+from rl_conductor.models.redaction import MAX_SEARCHED_CHARS, environment_secrets, find_secrets, redact_secrets
 from rl_conductor.models.replies.checks import checked
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 from rl_conductor.text.truncation import truncate_middle
@@ -110,7 +110,7 @@ class _Loop:
         self.tools = {name: tool for name, tool in tools.items() if name not in callers_tools}
         self.lost: ToolSourceError | None = None
         """The error of a server that was lost while a tool ran; it ends the loop."""
-        self.secrets = find_secrets(model.model)
+        self.secrets = find_secrets((model.model, model.tools.tools)) | environment_secrets()
         definitions = (*(tool.definition for tool in self.tools.values()), *request.tools)
         choice = request.tool_choice if request.tools else "auto"
         self.request = request.model_copy(update={"tools": definitions, "tool_choice": choice})

@@ -10,13 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from rl_conductor.models.endpoints import url_secrets
-from rl_conductor.models.redaction import is_secret_name
+from rl_conductor.models.redaction import is_secret_variable
 
-_LAST_WORDS = "key|pass|passwd|passphrase|pwd|pat|credentials?|auth|bearer|jwt|cookie"
-_SECRET_AT_END = re.compile(rf"(?:token|secret|password|(?:^|[_.-])(?:{_LAST_WORDS}))[_-]?\d*$", re.IGNORECASE)
-"""Names such as `REPORTS_KEY` and `DB_PASS_2`; unlike `KEY_FILE` and `TOKEN_URL`, they hold the secret itself."""
-_WORKING_DIRECTORIES = ("PWD", "OLDPWD")
-"""Variables of the shell, not passwords."""
 _FIELD = re.compile(r"(?P<name>[\w.-]+) *= *(?P<value>[^;&\s]+)")
 """A field of a connection string, such as `Password=...`."""
 _TOKEN = re.compile(r"[A-Za-z0-9_+=~-]{16,}")
@@ -31,18 +26,14 @@ names, versions, dates and paths."""
 
 def variable_secrets(name: str, value: str) -> tuple[str, ...]:
     """Returns the secrets in the value of an environment variable: all of it if the name says so, else parts."""
-    return tuple(value.split()) if _names_secret(name) else tuple(dict.fromkeys(_secret_parts(value)))
-
-
-def _names_secret(name: str) -> bool:
-    return name not in _WORKING_DIRECTORIES and (is_secret_name(name) or _SECRET_AT_END.search(name) is not None)
+    return tuple(value.split()) if is_secret_variable(name) else tuple(dict.fromkeys(_secret_parts(value)))
 
 
 def _secret_parts(value: str) -> Iterator[str]:
     """Yields passwords and keys in a URL or a connection string, and random texts."""
     with suppress(ValueError):  # no URL
         yield from url_secrets(value)
-    yield from (field["value"] for field in _FIELD.finditer(value) if _names_secret(field["name"]))
+    yield from (field["value"] for field in _FIELD.finditer(value) if is_secret_variable(field["name"]))
     texts = [value] if _BASE64.fullmatch(value) else _TOKEN.findall(value)  # a slash in other values separates names
     yield from (text for text in texts if _looks_random(text))
 

@@ -66,16 +66,18 @@ def instances_in(root: object, kind: type, *, global_kinds: type | tuple[type, .
     global variables of `global_kinds` hold.
     """
     parts = [part for _, part in parts_of(root)]
-    global_values = [value for part in parts if isinstance(part, FunctionType) for value in _global_values(part)]
+    functions = [part for part in parts if isinstance(part, FunctionType)]
+    global_values = [value for function in functions for _, value in global_variables(function)]
     for value in global_values:
         if isinstance(value, global_kinds):
             parts += (part for _, part in parts_of(value))
     yield from (part for part in parts if isinstance(part, kind))
 
 
-def _global_values(function: FunctionType) -> Iterator[object]:
+def global_variables(function: FunctionType) -> Iterator[tuple[str, object]]:
+    """Yields the names and values of the global variables that the code of a function names."""
     names = _names_in(function.__code__)
-    return (function.__globals__[name] for name in names if name in function.__globals__)
+    return ((name, function.__globals__[name]) for name in names if name in function.__globals__)
 
 
 def _names_in(code: CodeType) -> Iterator[str]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby
+from types import FunctionType
 from typing import Any
 
 from pydantic import SecretStr
 
 from rl_conductor.errors import ModelError
-from rl_conductor.models.object_parts import parts_of
+from rl_conductor.models.object_parts import global_variables, parts_of
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 REDACTED = "[secret]"
@@ -28,6 +30,13 @@ _CREDENTIAL = re.compile(r"(?:Bearer |Credential=|Signature=)([^/,\s]+)")
 _KEY_KINDS = "access|account|api|app|auth|private|secret|subscription"
 _SECRET_NAME = re.compile(rf"({_KEY_KINDS})[-_]?key|secret|password|authorization|(^|_)token$", re.IGNORECASE)
 """Names of fields and headers that hold a key. A plain `key` is left out, because mappings often use it."""
+_LAST_WORDS = "key|pass|passwd|passphrase|pwd|pat|credentials?|auth|bearer|jwt|cookie"
+_SECRET_VARIABLE = re.compile(
+    rf"(?:token|secret|password|authorization|(?:{_KEY_KINDS})[-_]?key|(?:^|[_.-])(?:{_LAST_WORDS}))[_-]?\d*$",
+    re.IGNORECASE,
+)
+_WORKING_DIRECTORIES = ("PWD", "OLDPWD")
+"""Variables of the shell, not passwords."""
 _TOKEN = re.compile(r"[\w*.…•-]+")
 _MASK = re.compile(r"[*•]{2,}|\.{3,}|…")
 
@@ -42,6 +51,8 @@ def redacting(*secrets: str | None) -> Iterator[None]:
         yield
     except ModelError as error:
         error.args = (redact_secrets(str(error), (*secrets, *_sent_secrets(error.__context__))),)
+        if error.__suppress_context__:  # error trackers may read it all the same
+            error.__context__ = None
         raise
 
 
@@ -97,18 +108,39 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+def is_secret_variable(name: str) -> bool:
+    """Returns whether an environment variable holds a secret, such as `REPORTS_KEY`; `KEY_FILE` only says where."""
+    return name not in _WORKING_DIRECTORIES and _SECRET_VARIABLE.search(name) is not None
+
+
 def find_secrets(root: object) -> set[str]:
-    """Returns the keys reachable from an object: pydantic secrets, and strings under a name such as `api_key`."""
+    """Returns the keys reachable from an object: pydantic secrets, and strings under a name such as `api_key`.
+
+    These include the keys in global variables that functions use.
+    """
     secrets: set[str] = set()
     for name, part in parts_of(root):
-        if isinstance(part, SecretStr):
-            secrets.add(part.get_secret_value())
-        elif isinstance(part, str) and part and is_secret_name(name):
-            secrets.add(part)
-    return secrets
+        variables = global_variables(part) if isinstance(part, FunctionType) else ()
+        secrets.update(_secret_in(field, value) for field, value in ((name, part), *variables))
+    return secrets - {""}
+
+
+def _secret_in(name: str, value: object) -> str:
+    """Returns the secret that a field or a variable holds; empty if it holds none."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return value if isinstance(value, str) and is_secret_name(name) else ""
+
+
+def environment_secrets() -> set[str]:
+    """Returns the secrets in environment variables, which functions may read at any time."""
+    return {value for name, value in os.environ.items() if is_secret_variable(name)}
 
 
 def redacted_text(error: object, source: object) -> str:
-    """Returns the text of an error without the keys in `source`, and with at most `MAX_ERROR_LENGTH` characters."""
+    """Returns the text of an error without the keys in `source` and in the environment.
+
+    It has at most `MAX_ERROR_LENGTH` characters.
+    """
     text = str(error)[:MAX_SEARCHED_CHARS]
-    return redact_secrets(text, find_secrets(source))[:MAX_ERROR_LENGTH]
+    return redact_secrets(text, find_secrets(source) | environment_secrets())[:MAX_ERROR_LENGTH]
