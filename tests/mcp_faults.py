@@ -9,6 +9,20 @@ from typing import Any
 
 TOOL = {"name": "clock", "inputSchema": {"type": "object"}}
 PAGES = 4
+INVALID = [
+    {"name": "gong"},
+    {"name": "bell", "inputSchema": {"type": "string"}},
+    {"name": "horn", "inputSchema": {"type": "object", "properties": {"tone": {"type": "tone"}}}},
+    {"name": "book", "inputSchema": {"type": "object", "description": "x" * 30_000}},
+    {"name": "", "inputSchema": {"type": "object"}},
+    7,
+]
+OLD = {
+    "name": "old",
+    "inputSchema": {"type": "object", "properties": {"hour": {"minimum": 0, "exclusiveMinimum": True}}},
+}
+DEEP = {"name": "deep", "inputSchema": {"type": "object", "not": json.loads('{"not": ' * 150 + "{}" + "}" * 150)}}
+LISTS = {"no schema": INVALID[:1], "invalid tools": [*INVALID, TOOL, OLD, DEEP]}
 
 
 def reply(fault: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +38,7 @@ def reply(fault: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
             tool = TOOL | {"name": f"clock{page}"}
             return {"result": {"tools": [tool]} | ({"nextCursor": str(page + 1)} if page < PAGES else {})}
         case "tools/list":
-            return {"result": {"tools": [{"name": "clock"}] if fault == "no schema" else [TOOL]}}
+            return {"result": {"tools": LISTS.get(fault, [TOOL])}}
     return {"error": {"code": -32601, "message": "Method not found"}}
 
 

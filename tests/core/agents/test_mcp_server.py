@@ -330,10 +330,30 @@ async def test_a_list_of_tools_that_goes_on_is_given_up(monkeypatch: pytest.Monk
     await server.aclose()
 
 
-async def test_a_reply_that_breaks_the_protocol_is_named_by_its_field() -> None:
-    server = MCPServer([sys.executable, mcp_faults.__file__, "no schema"])
-    reason = r"its reply breaks the protocol: its field 'tools\.0\.inputSchema' is missing or invalid; 1 of"
-    with pytest.raises(ToolSourceError, match=reason):
+async def test_tools_that_can_not_be_offered_are_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    server = MCPServer([sys.executable, mcp_faults.__file__, "invalid tools"], timeout=SOON)
+    for _ in range(2):
+        assert [tool.definition.name for tool in await server.list_tools()] == ["clock", "old", "deep"]
+    await server.aclose()
+    assert [record.getMessage().removeprefix(f"{server.title}: ") for record in caplog.records] == [
+        f"tool {name!r} can't be offered: {reason}; its other tools are used"
+        for name, reason in {
+            "gong": "its inputSchema is missing",
+            "bell": "the type of its inputSchema is 'string', not 'object'",
+            "horn": "its inputSchema is invalid: 'tone' is not valid under any of the given schemas "
+            "(at $.properties.tone.type)",
+            "book": "its inputSchema has 30,037 characters; at most 20,000 are allowed",
+            "": "it has no name",
+        }.items()
+    ]
+
+
+@pytest.mark.parametrize(("fault", "only"), [("no schema", None), ("invalid tools", ["clock", "gong"])])
+async def test_a_server_of_which_no_tool_or_not_a_selected_one_can_be_offered_can_not_be_used(
+    fault: str, only: list[str] | None
+) -> None:
+    server = MCPServer([sys.executable, mcp_faults.__file__, fault], only=only)
+    with pytest.raises(ToolSourceError, match=r"tool 'gong' can't be offered: its inputSchema is missing$"):
         await server.list_tools()
     await server.aclose()
 

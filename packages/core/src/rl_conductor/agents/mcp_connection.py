@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from contextvars import Context
 from functools import partial
@@ -29,6 +29,7 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from rl_conductor.agents.mcp_tool_list import ToolListFilter
 from rl_conductor.agents.stderr_tail import StderrTail
 from rl_conductor.agents.tool import ToolError, ToolSourceError
 from rl_conductor.models.http.reply_limit import ACCEPTED_ENCODINGS, event_hooks
@@ -71,12 +72,18 @@ class MCPConnection:
         self._closing: set[asyncio.Task[str]] = set()
         self._stderr: StderrTail | None = None
         self._invalid_messages = 0
+        self._tool_lists = ToolListFilter()
         self._is_closed = False
 
     @property
     def is_open(self) -> bool:
         """Whether there is a connection, as far as is known."""
         return self._owner is not None and not self._owner.done()
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """The tools of the server that can't be offered to a model, and why."""
+        return self._tool_lists.reasons
 
     async def list_tools(self, max_tools: int) -> list[Tool]:
         """Returns the tools of the server; of more than `max_tools`, the first ones.
@@ -182,7 +189,10 @@ class MCPConnection:
             transport = streamable_http_client(server.url, http_client=await stack.enter_async_context(http))
         # Without a cache, a connection that was lost is noticed when tools are listed, before any of them has run.
         return Client(
-            transport, cache=None, read_timeout_seconds=CONNECT_TIMEOUT, message_handler=self._count_invalid_messages
+            self._tool_lists.filtered(transport),
+            cache=None,
+            read_timeout_seconds=CONNECT_TIMEOUT,
+            message_handler=self._count_invalid_messages,
         )
 
     async def _count_invalid_messages(self, message: object) -> None:

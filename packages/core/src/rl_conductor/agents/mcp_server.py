@@ -7,6 +7,7 @@ untrusted: their size is bounded, the planner is not shown them, and no tool can
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -21,6 +22,7 @@ from rl_conductor._internal.blocking import in_thread
 from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor._internal.version import is_importable
 from rl_conductor.agents.tool import (
+    MAX_NAME_CHARS,
     MAX_RESULT_CHARS,
     ToolError,
     ToolSourceError,
@@ -42,8 +44,8 @@ MAX_TOOLS = 128
 """Maximum number of tools of one server; vendors accept no more in one request."""
 MAX_DESCRIPTION_CHARS = 4_000
 """Maximum length of a tool's description; longer ones are cut in the middle."""
-MAX_SCHEMA_CHARS = 20_000
-"""Maximum length of a tool's argument schema, as JSON."""
+
+log = logging.getLogger("rl_conductor.mcp")
 
 CONNECTION_MODULE = "rl_conductor.agents.mcp_connection"
 """Imports the SDK."""
@@ -103,6 +105,8 @@ class MCPServer:
         self.env = {key: SecretStr(value) for key, value in (env or {}).items()}
         self.headers = {key: SecretStr(value) for key, value in (headers or {}).items()}
         self._connections = PerLoop(partial(_connect, self))
+        self._warned: set[str] = set()
+        """The tools about which a warning says that they are left out."""
         redact_in_logs(url)
 
     @property
@@ -134,6 +138,7 @@ class MCPServer:
         return self._select(listed, connection)
 
     def _select(self, listed: Sequence[Tool], connection: MCPConnection) -> tuple[MCPTool, ...]:
+        self._report(connection.left_out, has_others=bool(listed))
         selected = [tool for tool in listed if self.only is None or tool.name in self.only]
         missing = sorted((self.only or frozenset()) - {tool.name for tool in listed})
         if missing:
@@ -141,6 +146,18 @@ class MCPServer:
         if len(selected) > MAX_TOOLS:
             raise self.error(f"it has more than {MAX_TOOLS} tools; name those that are needed with only=[...]")
         return tuple(MCPTool(self, connection, tool) for tool in selected)
+
+    def _report(self, left_out: Mapping[str, str], *, has_others: bool) -> None:
+        """Warns once of each selected tool that can't be offered; raises `ToolSourceError` if `only` names it."""
+        for name, reason in left_out.items():
+            if self.only is not None and name not in self.only:
+                continue
+            message = f"tool {name[:MAX_NAME_CHARS]!r} can't be offered: {reason}"
+            if self.only is not None or not has_others:
+                raise self.error(message)
+            if name not in self._warned:
+                self._warned.add(name)
+                log.warning("%s: %s; its other tools are used", self.title, self.redact(message))
 
     async def aclose(self) -> None:
         """Closes the connection of the running event loop; a later use opens another one."""
@@ -163,19 +180,11 @@ class MCPTool:
     """A tool of an MCP server, with the name, description and schema that a model is shown."""
 
     def __init__(self, server: MCPServer, connection: MCPConnection, tool: Tool) -> None:
-        """Bounds the server's description of a tool.
-
-        Raises:
-            ToolSourceError: its name is empty, or its schema too long.
-        """
+        """Bounds the server's description of a tool."""
         self._server = server
         self._connection = connection
         self._name = tool.name
         name = vendor_safe_name(server.prefix + tool.name)
-        size = len(json.dumps(tool.parameters))
-        if not name or size > MAX_SCHEMA_CHARS:
-            limit = f"its argument schema has {size:,} characters; at most {MAX_SCHEMA_CHARS:,} are allowed"
-            raise server.error(f"tool {name!r} can't be offered: {limit if name else 'it has no name'}")
         description = truncate_middle(tool.description, MAX_DESCRIPTION_CHARS)
         self.definition = tool.model_copy(update={"name": name, "description": description})
 
