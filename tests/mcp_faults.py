@@ -51,7 +51,10 @@ def write(line: str) -> None:
 if __name__ == "__main__":
     write("Welcome to the clock!")
     for request in map(json.loads, sys.stdin):
-        if request["method"] == "tools/call":
+        if request["method"] == "tools/call" and sys.argv[1] == "Latin-1":
+            sys.stdout.buffer.write("Schöne Grüße\n".encode("latin-1"))
+            write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {"content": []}}))
+        elif request["method"] == "tools/call":
             write('{"jsonrpc": "2.0", "result": ')
         elif "id" in request:
             answer = reply(sys.argv[1], request["method"], request.get("params", {}))

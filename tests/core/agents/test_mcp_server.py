@@ -321,6 +321,11 @@ async def test_lines_that_are_no_messages_are_counted_and_show_no_traceback(capl
     assert not [record for record in caplog.records if record.levelno >= logging.INFO]
 
 
+async def test_a_line_that_is_no_utf_8_costs_no_result() -> None:
+    server = MCPServer([sys.executable, mcp_faults.__file__, "Latin-1"], timeout=SOON)
+    assert await result_of(server, "clock") == ""
+
+
 async def test_a_list_of_tools_that_goes_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     server = MCPServer([sys.executable, mcp_faults.__file__, "slow pages"])
     assert len(await server.list_tools()) == 4

@@ -29,6 +29,7 @@ from mcp_types import (
 from pydantic import ValidationError
 from pydantic_core import to_json
 
+from rl_conductor.agents import bounded_lines
 from rl_conductor.agents.mcp_tool_list import ToolListFilter
 from rl_conductor.agents.stderr_tail import StderrTail
 from rl_conductor.agents.tool import ToolError, ToolSourceError
@@ -177,7 +178,10 @@ class MCPConnection:
             program, *arguments = server.command
             env = {name: value.get_secret_value() for name, value in server.env.items()}
             assert self._stderr is not None
-            transport = stdio_client(StdioServerParameters(command=program, args=arguments, env=env), self._stderr.file)
+            parameters = StdioServerParameters(
+                command=program, args=arguments, env=env, encoding=bounded_lines.ENCODING
+            )
+            transport = stdio_client(parameters, self._stderr.file)
         else:
             headers = {name: value.get_secret_value() for name, value in server.headers.items()}
             http = httpx2.AsyncClient(
