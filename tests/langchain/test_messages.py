@@ -19,21 +19,21 @@ from langchain_core.messages import (
     messages_to_dict,
 )
 from langchain_core.tools import tool
+from langchain_openai import custom_tool
 from pydantic import BaseModel
 
 from langchain_conductor.messages import (
     TURN_STATE_KEY,
     core_message,
     core_messages,
-    core_tool,
     core_usage,
     lc_message,
     lc_messages,
     lc_reply,
-    lc_tool,
     lc_usage,
 )
 from langchain_conductor.models.replies import core_completion
+from langchain_conductor.tools import core_tool, lc_tool
 from rl_conductor.errors import BadResponseError, ConfigError
 from rl_conductor.types import (
     FREE,
@@ -382,6 +382,34 @@ def test_a_tool_in_anthropics_form_is_a_function() -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     tool = core_tool({"type": "custom", "name": "weather", "input_schema": schema})
     assert tool == Tool(name="weather", parameters=schema)
+
+
+@custom_tool
+def run_code(code: str) -> str:
+    """Runs code."""
+    return f"ran {code}"
+
+
+FREEFORM = {"type": "custom", "name": "run_code", "description": "Runs code."}
+
+
+@pytest.mark.parametrize(
+    "tool", [run_code, FREEFORM, {"type": "custom", "custom": FREEFORM | {"format": {"type": "text"}}}]
+)
+def test_a_tool_of_openai_that_takes_a_text_is_a_function_of_one(tool: Any) -> None:
+    converted = core_tool(tool)
+    assert (converted.name, converted.description) == ("run_code", "Runs code.")
+    assert converted.parameters["required"] == ["__arg1"]
+
+
+def test_a_tool_with_a_grammar_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'run_code' has a grammar, .*; leave out its format="):
+        core_tool(FREEFORM | {"format": {"type": "grammar", "syntax": "lark", "definition": "start: /a/"}})
+
+
+def test_what_a_tool_that_takes_a_text_returns_is_read() -> None:
+    result = run_code.invoke({"type": "tool_call", "id": "1", "name": "run_code", "args": {"__arg1": "1 + 1"}})
+    assert core_message(result).text == "ran 1 + 1"
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "bedrock_converse"])

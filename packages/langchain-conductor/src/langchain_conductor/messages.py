@@ -1,4 +1,4 @@
-"""Converts LangChain's messages, tools and usage to the values of `rl_conductor`, and back.
+"""Converts LangChain's messages and usage to the values of `rl_conductor`, and back.
 
 Functions that begin with `core_` return the core's values, those that begin with `lc_` return LangChain's. Histories
 come from users, stores and models: our data in them is validated, and ignored if it is malformed.
@@ -7,7 +7,7 @@ come from users, stores and models: our data in them is validated, and ignored i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast, get_args
 
 from langchain_core.messages import (
@@ -21,8 +21,6 @@ from langchain_core.messages import (
 )
 from langchain_core.messages import ToolCall as LCToolCall
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
-from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
@@ -36,7 +34,6 @@ from rl_conductor.types import (
     Message,
     ReasoningPart,
     TextPart,
-    Tool,
     ToolCall,
     Usage,
     Value,
@@ -60,14 +57,8 @@ SIGNATURE_PREFIXES = {"anthropic": THINKING_PREFIX, "google_genai": THOUGHT_PREF
 OPENAI_ROLE_KEY = "__openai_role__"
 """LangChain's key, in the `additional_kwargs` of a system message, for OpenAI's role `developer`."""
 
-FUNCTION_TYPES = ("function", "custom", "object")
-"""The `type` of tools that a program runs: OpenAI's, Anthropic's, and that of a JSON schema."""
-
 CACHE_WRITE_DETAILS = ("cache_creation", "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Names of tokens written to a vendor's cache. Anthropic's package sets either the first one or those by lifetime."""
-
-AnyTool = Mapping[str, Any] | type | Callable[..., Any] | BaseTool
-"""Tools in any form that LangChain accepts."""
 
 
 class TurnState(Value):
@@ -140,31 +131,6 @@ def _detail(details: Mapping[str, Any], name: str) -> int:
     return sum(details.get(f"{prefix}{name}") or 0 for prefix in ("", *(f"{tier}_" for tier in TIERS_WITH_OWN_PRICE)))
 
 
-def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:
-    """Converts a tool; `strict` requests arguments that match its schema exactly, and closes the schema.
-
-    Raises:
-        ConfigError: `tool` is not a tool, or only a vendor's own server can run it.
-    """
-    try:
-        converted = {} if _is_server_tool(tool) else convert_to_openai_tool(tool, strict=strict)
-    except ValueError as error:
-        accepted = "a function, a LangChain tool, a pydantic class or a JSON schema with a title"
-        raise ConfigError(f"{tool!r} is not a tool; write {accepted}") from error
-    function = converted.get("function")
-    if function is None:
-        raise ConfigError(
-            f"the tool {tool!r} runs only on its vendor's server, not with every worker; write a function instead"
-        )
-    fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}
-    return Tool.model_validate({**fields, "strict": function.get("strict")})
-
-
-def _is_server_tool(tool: AnyTool) -> bool:
-    """Whether its vendor runs the tool, such as `web_search_20250305`, which LangChain would take for a function."""
-    return isinstance(tool, dict) and tool.get("type", "function") not in FUNCTION_TYPES
-
-
 def _core_reply(message: AIMessage) -> Message:
     state = _turn_state(message)
     parts = [part for part in _parts(message) if not (state.reasoning and isinstance(part, ReasoningPart))]
@@ -208,6 +174,8 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
                 yield from _reasoning(text, cast("str | None", other.get("signature")), provider)
             case {"type": "non_standard", "value": {"type": "redacted_thinking", "data": str(data)}}:
                 yield ReasoningPart(text="", signature=REDACTED_PREFIX + data)
+            case {"type": "non_standard", "value": {"type": "custom_tool_call_output", "output": str(text)}}:
+                yield TextPart(text=text)
             case {"type": "image", **image} if "base64" in image or "url" in image:
                 yield _image(image)
             case {"type": "non_standard", "value": {"type": "image_url", "image_url": str(url)}}:  # an older form
@@ -315,11 +283,6 @@ def lc_usage(usage: Usage) -> UsageMetadata:
     if usage.reasoning_tokens:
         metadata["output_token_details"] = OutputTokenDetails(reasoning=usage.reasoning_tokens)
     return metadata
-
-
-def lc_tool(tool: Tool) -> dict[str, Any]:
-    """Converts a tool to the form that every `bind_tools` accepts."""
-    return {"type": "function", "function": tool.model_dump(exclude_none=True)}
 
 
 def _lc_calls(message: Message) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from pydantic import ConfigDict, ValidationError
 
 from langchain_conductor.call_defaults import AnswerOptions
 from langchain_conductor.chat.structured_output import response_format
-from langchain_conductor.messages import core_messages, core_tool
+from langchain_conductor.messages import core_messages
+from langchain_conductor.tools import core_tool
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import allows_parallel_calls, first_field_error, parse_response_format, parse_tool_choice
 from rl_conductor.types import Request

@@ -22,8 +22,9 @@ from langchain_conductor.chat.run import ChatRun, combine_outputs
 from langchain_conductor.chat.settings import ChatConductorSettings, reject_profile_name
 from langchain_conductor.chat.structured_output import Method, Schema, response_format, unwrap_schema, with_parser
 from langchain_conductor.conductors import model_name
-from langchain_conductor.messages import PROVIDER, AnyTool, core_tool, lc_tool
+from langchain_conductor.messages import PROVIDER
 from langchain_conductor.pool import AnyWorker
+from langchain_conductor.tools import AnyTool, core_tool, lc_tool
 from langchain_conductor.tracing import prepare_run
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import allows_parallel_calls, iterate_sync, parse_tool_choice, run_sync

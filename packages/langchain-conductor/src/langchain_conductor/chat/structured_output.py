@@ -23,7 +23,7 @@ from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import SkipValidation
 
-from langchain_conductor.messages import core_tool
+from langchain_conductor.tools import core_tool
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import vendor_safe_name
 

@@ -27,8 +27,9 @@ from langchain_conductor.custom_events import custom_data, write_custom
 from langchain_conductor.graph.plan_review import Edit, Reject, Respond, rejection_message, request_decision
 from langchain_conductor.graph.signals import is_subgraph
 from langchain_conductor.graph.step_graph import RESULTS, AsyncNode, Graph, Update, build_step_graph, read_results
-from langchain_conductor.messages import AnyTool, core_messages, core_tool, lc_usage
+from langchain_conductor.messages import core_messages, lc_usage
 from langchain_conductor.models import ChatModel, RunnableModel
+from langchain_conductor.tools import AnyTool, core_tool
 from langchain_conductor.tracing import hide_tokens, track_event, untraced
 from rl_conductor import Conductor, ConfigError, Trace
 from rl_conductor.integration import Stepwise, run_sync

@@ -18,7 +18,6 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable
 
-from langchain_conductor.messages import lc_tool
 from langchain_conductor.models.chat_wrappers import convert_chat_models, find_chat_models
 from langchain_conductor.models.errors import translate_errors
 from langchain_conductor.models.invocation import invoke, stream
@@ -36,6 +35,7 @@ from langchain_conductor.models.replies import core_completion, reasoning_text
 from langchain_conductor.models.sampling import apply_sampling
 from langchain_conductor.models.vendors.messages import adapt_messages
 from langchain_conductor.models.vendors.state import messages_for, with_vendor_state
+from langchain_conductor.tools import lc_tool
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import PLAN_FORMAT_NAME, checked, require, vendor_safe_name, within
 from rl_conductor.models import Capabilities
