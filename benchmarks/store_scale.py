@@ -168,7 +168,7 @@ def calls(end: float, count: int) -> dict[str, tuple[Call, int | None]]:
         "spending of 30 days by model": spending("model"),
         "spending of 30 days by worker": spending("worker"),
         "usage of a key in 30 days": (
-            (lambda store: store.read_key_spending(["key-3"], start=month["since"])),
+            (lambda store: store.spending.read_keys(["key-3"], start=month["since"])),
             SPENDING_MS,
         ),
         "names of workers": ((lambda store: store.list_workers()), LIST_MS),

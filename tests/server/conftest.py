@@ -188,7 +188,7 @@ async def hang_up(asking: Coroutine[Any, Any, Any], *, once: asyncio.Event) -> N
 
 async def usage_of_key(store: Store, key: str, *, since: float = 0) -> Usage:
     """The usage of an API key since a time."""
-    return (await store.read_key_spending([key], start=since))[key].usage
+    return (await store.spending.read_keys([key], start=since))[key].usage
 
 
 async def until(happened: Callable[[], bool]) -> None:

@@ -244,13 +244,23 @@ async def test_the_spending_of_a_key_has_the_share_of_a_crashed_process(start: S
     name = here.key.name
     call = there.call("0.30")
     await call.__aenter__()
-    assert (await here.store.read_key_spending([name], start=0))[name].charged == Amount()
+    assert (await here.store.spending.read_keys([name], start=0))[name].charged == Amount()
     await crash(there)
-    charged = (await here.store.read_key_spending([name], start=0))[name].charged
+    charged = (await here.store.spending.read_keys([name], start=0))[name].charged
     state = await here.store.read_budget(BudgetPeriod(name, 0, Decimal(1), None))
     assert charged == state.charged_here + state.charged_elsewhere
     assert charged.usd >= Decimal("0.30")
     await call.__aexit__(None, None, None)
+
+
+async def test_the_spending_of_more_keys_is_read_than_one_query_may_name(start: Start) -> None:
+    here = await start()
+    assert await here.spend("0.30") == "made"
+    names = [*(f"key-{number}" for number in range(33_000)), here.key.name]
+    spending = await here.store.spending.read_keys(names, start=0)
+    assert list(spending) == names
+    assert spending[here.key.name].charged.usd == Decimal("0.3")
+    assert spending["key-7"].charged == Amount()
 
 
 async def test_a_resumed_run_is_charged_once_for_the_calls_of_the_crashed_process(start: Start) -> None:

@@ -111,7 +111,7 @@ async def read_spending(budgets: Iterable[KeyBudget], store: Store) -> dict[str,
         names[budget.current_start()].append(budget.name)
     spending: dict[str, KeySpending] = {}
     for start, keys in names.items():
-        spending |= await store.read_key_spending(keys, start=start)
+        spending |= await store.spending.read_keys(keys, start=start)
     return spending
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Self
@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.trace import Round, Trace
-from rl_conductor.types import Usage, total
+from rl_conductor.types import Usage
 from rl_conductor_server.store.audit import Chain, digest_of
 from rl_conductor_server.store.batches.batches import BatchStore
 from rl_conductor_server.store.batches.files import FileStore
@@ -33,7 +33,7 @@ from rl_conductor_server.store.dialects import count_octets, select_now
 from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.keys.sign_ins import SignIns
-from rl_conductor_server.store.models import Claim, KeySpending, NewRun, RunRow, Search, Session, Status
+from rl_conductor_server.store.models import Claim, NewRun, RunRow, Search, Session, Status
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.responses.conversations import ConversationStore
 from rl_conductor_server.store.responses.responses import ResponseStore
@@ -43,7 +43,7 @@ from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.idempotency import IdempotencyKeys
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
-from rl_conductor_server.store.runs.queries import LISTED_COLUMNS, select_steps, select_usage, select_workers
+from rl_conductor_server.store.runs.queries import LISTED_COLUMNS, select_steps, select_workers
 from rl_conductor_server.store.runs.retention import delete_old_runs, delete_some
 from rl_conductor_server.store.runs.run_writer import (
     BeginRun,
@@ -98,7 +98,7 @@ class Store:
         self.responses = ResponseStore(self._reader, self.write_queue)
         self.conversations = ConversationStore(self._reader, self.write_queue, lease)
         self.sizes = StoredSizes(self._reader)
-        self.spending = SpendingStore(self._reader, self.write_queue)
+        self.spending = SpendingStore(self._reader, self.write_queue, self._budgets)
         self.cache = ResponseCache(self._reader, self.write_queue)
         self.idempotency = IdempotencyKeys(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
@@ -317,17 +317,6 @@ class Store:
         return (await self._reader.execute(select_workers())).scalars().all()
 
     # ------------------------------------------------------------------------------------------- budgets
-
-    async def read_key_spending(self, keys: Collection[str], *, start: float) -> dict[str, KeySpending]:
-        """Returns the spending of API keys in the period that begins at `start`, by key.
-
-        Deleted runs count if the whole day on which they began is in the period.
-        """
-        usages: dict[str, list[Usage]] = {key: [] for key in keys}
-        for row in await self._read(select_usage(keys, since=start)):
-            usages[row.key].append(usage_of(row))
-        charged = await self._reader.run(lambda c: c.run_sync(self._budgets.read_charged, keys, start))
-        return {key: KeySpending(total(usages[key]), charged[key]) for key in keys}
 
     async def read_budget(self, period: BudgetPeriod) -> BudgetState:
         """Returns the spending of all processes in a period; raises like `extend_budget`."""

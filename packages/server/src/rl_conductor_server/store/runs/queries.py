@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import (
@@ -45,6 +46,9 @@ LISTED_COLUMNS = [
     if column.name not in ("trace", "owner", "heartbeat", *CHARGE_COLUMNS, *RESERVED_COLUMNS)
 ]
 """Columns of `RunRow`."""
+KEYS_PER_QUERY = 5_000
+"""Maximum number of keys that a query names, each up to twice: SQLite refuses more than 32,766 parameters,
+unless it was built otherwise, and Postgres more than 65,535."""
 SPLIT = 1_000_000
 """`exact_sum` adds up the quotients and the remainders of a division by this."""
 
@@ -129,6 +133,13 @@ def is_release_of(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
 def select_steps(run: str) -> Select[Any]:
     """Select the plans and finished steps of a run that has not ended, in order."""
     return select(steps).where(steps.c.run == run).order_by(steps.c.round, steps.c.position)
+
+
+def split_keys(keys: Iterable[str]) -> Iterator[list[str]]:
+    """Yield API keys in as many parts as one query each may name."""
+    rest = iter(keys)
+    while part := list(islice(rest, KEYS_PER_QUERY)):
+        yield part
 
 
 def select_usage(keys: Collection[str], *, since: float) -> CompoundSelect[Any]:

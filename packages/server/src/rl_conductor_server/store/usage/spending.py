@@ -15,18 +15,25 @@ from sqlalchemy import BigInteger, Row, cast, func, select
 
 from rl_conductor.types import Usage, total
 from rl_conductor_server.store.codec import usage_of
-from rl_conductor_server.store.models import Spending, SpendingGroup
+from rl_conductor_server.store.keys.budget_leases import BudgetLeases
+from rl_conductor_server.store.models import KeySpending, Spending, SpendingGroup
 from rl_conductor_server.store.part import StorePart
-from rl_conductor_server.store.runs.queries import exact_sum
+from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.runs.queries import exact_sum, select_usage, split_keys
 from rl_conductor_server.store.tables import DAY, USAGE_COLUMNS, runs, summed_days, worker_usage
 from rl_conductor_server.store.usage.daily_usage import mark_day, select_days, store_day
+from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 CLOSING_SECONDS = DAY
 """Seconds after the end of a day until it is added up."""
 
 
 class SpendingStore(StorePart):
-    """The usage and cost of runs over time."""
+    """The usage and cost of runs over time, and the spending of API keys."""
+
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue, budgets: BudgetLeases) -> None:
+        super().__init__(reader, write_queue)
+        self._budgets = budgets
 
     async def list_usage(
         self, group_by: SpendingGroup, *, since: float, before: float, width: int
@@ -46,6 +53,24 @@ class SpendingStore(StorePart):
             Spending(name=name, start=bucket * width, usage=total(parts))
             for (bucket, name), parts in sorted(usages.items())
         ]
+
+    async def read_keys(self, keys: Iterable[str], *, start: float) -> dict[str, KeySpending]:
+        """Returns the spending of API keys in the period that begins at `start`, by key.
+
+        Deleted runs count if the whole day on which they began is in the period.
+        """
+        await self._write_queue.flush()
+        spending: dict[str, KeySpending] = {}
+        for part in split_keys(keys):
+            spending |= await self._read_part(part, start)
+        return spending
+
+    async def _read_part(self, keys: Sequence[str], start: float) -> dict[str, KeySpending]:
+        usages: dict[str, list[Usage]] = {key: [] for key in keys}
+        for row in await self._reader.execute(select_usage(keys, since=start)):
+            usages[row.key].append(usage_of(row))
+        charged = await self._reader.run(lambda c: c.run_sync(self._budgets.read_charged, keys, start))
+        return {key: KeySpending(total(usages[key]), charged[key]) for key in keys}
 
     async def sum_days(self, *, now: float) -> int:
         """Adds up all days that ended a day ago or earlier and are not added up yet, and returns their number."""
