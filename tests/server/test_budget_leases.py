@@ -34,7 +34,7 @@ from rl_conductor_server.runs.budgets import RunBudget
 from rl_conductor_server.settings import BudgetEntry
 from rl_conductor_server.store import BudgetPeriod, BudgetState, NewRun, Store, StoreUnavailableError, write_behind
 from rl_conductor_server.store.audit import Chain, Record, parse_record
-from rl_conductor_server.store.tables import budget_leases, runs
+from rl_conductor_server.store.tables import DAY, budget_leases, runs
 from server.chat_requests import gate
 from server.conftest import ONE_STEP, Serve, until
 
@@ -182,6 +182,23 @@ async def test_the_budgets_of_idle_keys_are_not_read(start: Start, monkeypatch: 
         with pytest.raises(ApiError, match=r"budget of \$1 .* is used up"):
             await here.key.current(here.store.now())
     assert len(reads) == 1
+
+
+async def test_budgets_of_past_periods_are_dropped_when_they_have_no_call_in_flight(start: Start) -> None:
+    here = await start(per="day")
+    now = here.store.now()
+    for days in range(30):
+        await here.key.current(now - days * DAY)
+    yesterday = RunBudget(await here.key.current(now - DAY), on_reserved=lambda *_: None)
+    async with yesterday.reserve("m", UpperBound(1, 0, Decimal("0.60"))) as reservation:
+        reservation.begin()
+        here.key.return_unused()
+        assert len(here.key._budgets) == 2
+    here.key.return_unused()
+    assert len(here.key._budgets) == 1
+    with pytest.raises(LimitError):  # the run goes on, and its budget still counts
+        async with yesterday.reserve("m", UpperBound(1, 0, Decimal("0.60"))):
+            pass
 
 
 async def test_an_idle_process_returns_its_share(start: Start) -> None:

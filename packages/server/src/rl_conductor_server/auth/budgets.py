@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from rl_conductor.calls.budget import Amount, Budget
+from rl_conductor.calls.budget import NOTHING, Amount, Budget
 from rl_conductor_server.auth.leased_budget import LeasedBudget
 from rl_conductor_server.errors import ApiError, storage_limit_exceeded
 from rl_conductor_server.settings import BudgetEntry, Period
@@ -29,7 +29,7 @@ class KeyBudget:
         self._limits = entry or BudgetEntry()
         self._store = store
         self._budgets: dict[int, LeasedBudget] = {}
-        """The budget of each period, by its start."""
+        """The budgets of the current period, and of past ones with calls in flight, by the start of the period."""
         self._outdated: set[int] = set()
         """The periods of which the next run has to read the spending of other processes."""
         self._lock = asyncio.Lock()
@@ -85,14 +85,23 @@ class KeyBudget:
             raise ApiError(message, status=429, code="insufficient_quota")
 
     def return_unused(self) -> None:
-        """Returns unused shares of the budget to the store.
+        """Returns unused shares of the budget to the store, and drops the budgets of past periods without calls.
+
+        A run of a past period that goes on afterwards still has its budget, and no other run needs the rest of that.
 
         The next run reads the spending of other processes. To read it here would take most of the processor time of a
         server with a thousand keys, few of which have runs at a time.
         """
         for budget in self._budgets.values():
             budget.return_unused()
-        self._outdated.update(self._budgets)
+        if len(self._budgets) > 1:
+            current = self.current_start()
+            self._budgets = {
+                start: budget
+                for start, budget in self._budgets.items()
+                if start >= current or budget.reserved != NOTHING
+            }
+        self._outdated = set(self._budgets)
 
     def close(self) -> None:
         """Returns everything that is not spent to the store, after all runs have ended."""
