@@ -19,9 +19,9 @@ from rl_conductor.types import Card, Message, Request, Sampling, ToolCall
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.experiments import shadow
 from rl_conductor_server.experiments.sampling import hash_to_fraction
-from rl_conductor_server.experiments.shadow import SHADOW_OF_LABEL
 from rl_conductor_server.settings import Settings
 from rl_conductor_server.store import RunRow, Search, Store
+from rl_conductor_server.store.models import SHADOW_OF
 from rl_conductor_training.tasks import Sample, Score
 from server.conftest import At, Serve, served, until, usage_of_key
 from server.experiments import (
@@ -44,7 +44,7 @@ KEYS = {"red": {"sha256": hash_key("key-of-red"), "usd": "1"}}
 
 
 async def shadow_rows(at: At, run: str) -> list[RunRow]:
-    return [row for row in await at.service.store.list_runs(Search()) if row.labels.get(SHADOW_OF_LABEL) == run]
+    return [row for row in await at.service.store.list_runs(Search()) if row.labels.get(SHADOW_OF) == run]
 
 
 async def test_the_baseline_answers_and_the_conductor_is_compared_with_it(serve: Serve, upstream: Vendor) -> None:

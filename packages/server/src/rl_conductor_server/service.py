@@ -175,6 +175,7 @@ class Service:
 
     async def _prune(self) -> None:
         await self.store.prune(before=self.store.now() - self.settings.store.retain_days * DAY)
+        await self.store.erasure.merge_index()
 
     @property
     def _budgets(self) -> list[KeyBudget]:

@@ -10,7 +10,7 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.results import Results
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.parsed_request import ParsedRequest
-from rl_conductor_server.runs.run_id import random_part
+from rl_conductor_server.store.runs.run_id import random_part
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,16 @@ from rl_conductor.cli import exit_codes
 from rl_conductor.cli.output import console, report
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.cli import store_options
-from rl_conductor_server.store.audit import AuditedCall, Chain, FeedbackRecord, Record, parse_record, read_export
+from rl_conductor_server.store.audit import (
+    AuditedCall,
+    AuditRecord,
+    Chain,
+    ErasureRecord,
+    FeedbackRecord,
+    Record,
+    parse_record,
+    read_export,
+)
 
 if TYPE_CHECKING:
     from rl_conductor_server.store import Store
@@ -154,11 +163,12 @@ def _confirm(message: str) -> None:
     console.stderr().print(Text.assemble(("✓ ", "green"), message), soft_wrap=True)
 
 
-def _print_records(records: Sequence[Record | FeedbackRecord]) -> None:
+def _print_records(records: Sequence[AuditRecord]) -> None:
     out = console.stdout()
     for record in records:
-        if isinstance(record, FeedbackRecord):
-            out.print(report.key_value_table(_feedback_facts(record)))
+        if not isinstance(record, Record):
+            facts = _feedback_facts(record) if isinstance(record, FeedbackRecord) else _erasure_facts(record)
+            out.print(report.key_value_table(facts))
             out.print()
             continue
         out.print(report.key_value_table(_facts(record)))
@@ -209,6 +219,10 @@ def _feedback_facts(record: FeedbackRecord) -> dict[str, str]:
         "at": record.at,
         "comment": record.comment or "none",
     }
+
+
+def _erasure_facts(record: ErasureRecord) -> dict[str, str]:
+    return {"record": str(record.sequence), "run": record.run, "erased by": record.by, "at": record.at}
 
 
 def _versions(record: Record) -> str:

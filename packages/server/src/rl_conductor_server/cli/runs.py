@@ -1,4 +1,4 @@
-"""`runs`: lists and exports the runs of a server, newest first."""
+"""`runs`: lists and exports the runs of a server, newest first; see `delete_runs` for `runs delete`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rl_conductor._internal.formatting import cost, counted, seconds
 from rl_conductor._internal.io import open_for_writing
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.cli.output import console
-from rl_conductor.cli.usage_hints import HintingCommand
 from rl_conductor.errors import ConfigError
 from rl_conductor_server.cli import store_options
+from rl_conductor_server.cli.delete_runs import delete
 from rl_conductor_server.store import FeedbackFilter, RunRow, Search, Store
 from rl_conductor_server.store.models import Status
 
@@ -116,10 +116,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the runs as JSON
 
 
 app = typer.Typer(add_completion=False)
+app.command()(delete)
 
 
-@app.command(cls=HintingCommand)
+@app.callback(invoke_without_command=True)
 def runs(
+    ctx: typer.Context,
     *,
     text: TextOption = None,
     status: StatusOption = None,
@@ -150,6 +152,9 @@ def runs(
       rl-conductor runs --config server.toml --key team-a --json
       rl-conductor runs --feedback positive --export liked.jsonl
     """
+    if ctx.invoked_subcommand is not None:
+        _reject_options(ctx)
+        return
     if export is not None and as_json:
         raise ConfigError("--json and --export don't go together; an export is JSON")
     client = {"key": key, "user": user, "metadata": metadata, "session": session}
@@ -168,6 +173,15 @@ def runs(
         stdout.print(_table(rows, is_wide=stdout.width >= WIDE))
     else:
         console.note(console.stderr(), "no matching runs")
+
+
+def _reject_options(ctx: typer.Context) -> None:
+    """Raises `ConfigError` if options of the list precede a command, which would not heed them."""
+    parameters = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+    options = [parameters[name] for name, value in ctx.params.items() if value not in (None, False)]
+    if options:
+        command = f"rl-conductor runs {ctx.invoked_subcommand}"
+        raise ConfigError(f"write options after {command!r}, not before it: {', '.join(options)}")
 
 
 async def _export(search: Search, limit: int, path: Path, store: Store) -> int:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.bodies import read_as
-from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, RunId, ServiceDependency, json_body
-from rl_conductor_server.endpoints.runs import run_body, run_response
+from rl_conductor_server.endpoints.dependencies import ADMIN_ONLY, Administrator, RunId, ServiceDependency, json_body
+from rl_conductor_server.endpoints.runs import erase_run, run_body, run_response
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.request_validation.parsing import Body
 from rl_conductor_server.store import Search
+from rl_conductor_server.store.models import SearchText
 
+log = logging.getLogger("rl_conductor_server.admin")
 router = APIRouter(prefix="/admin", dependencies=ADMIN_ONLY)
 
 
@@ -32,6 +36,15 @@ class RunQuery(Search):
     limit: int = Field(default=50, ge=1, le=500)
 
 
+class UserQuery(BaseModel):
+    """The parameters of `DELETE /admin/runs`: a user, and the API key of the user's runs, by default any."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)  # or a misspelled condition would delete more
+
+    user: Annotated[SearchText, Field(min_length=1)]
+    key: SearchText | None = None
+
+
 @router.get("/runs")
 async def list_runs(
     service: ServiceDependency,
@@ -47,6 +60,23 @@ async def list_runs(
 async def get_run(run: RunId, service: ServiceDependency) -> Response:
     """Returns the run of any key, with its trace once it has ended."""
     return await run_response(service, run)
+
+
+@router.delete("/runs/{run}")
+async def delete_run(run: RunId, service: ServiceDependency, administrator: Administrator) -> dict[str, Any]:
+    """Erases what a run of any key said, and who asked."""
+    return await erase_run(service, run, by=f"{ADMINISTRATOR} {administrator}")
+
+
+@router.delete("/runs")
+async def delete_runs_of_user(
+    service: ServiceDependency, query: Annotated[UserQuery, Query()], administrator: Administrator
+) -> dict[str, Any]:
+    """Erases the runs of a user that have ended, and the user's conversations."""
+    by = f"{ADMINISTRATOR} {administrator}"
+    result = await service.store.erasure.erase_user(query.user, by=by, key=query.key)
+    log.info("runs of a user erased", extra={"runs": result.erased, "administrator": administrator})
+    return {"object": "list", "deleted": result.erased, "in_progress": result.in_progress}
 
 
 @router.get("/experiments")

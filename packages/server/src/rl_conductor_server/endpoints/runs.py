@@ -13,17 +13,42 @@ from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.bodies import json_response
 from rl_conductor_server.endpoints.dependencies import Caller, RunId, ServiceDependency
-from rl_conductor_server.errors import run_not_found
+from rl_conductor_server.errors import ApiError, run_not_found
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow
 
 router = APIRouter()
+
+IN_PROGRESS_SECONDS = 10.0
+"""Seconds after which a client may try again to delete a run in progress."""
 
 
 @router.get("/v1/runs/{run}", response_model=dict[str, Any])
 async def get_run(run: RunId, service: ServiceDependency, key: Caller) -> Response:
     """Returns a run of this key, with its trace once it has ended."""
     return await run_response(service, run, key=key.name)
+
+
+@router.delete("/v1/runs/{run}")
+async def delete_run(run: RunId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
+    """Erases what a run of this key said, and who asked."""
+    key.check_rate()
+    return await erase_run(service, run, by=key.name, key=key.name)
+
+
+async def erase_run(service: Service, run: str, *, by: str, key: str | None = None) -> dict[str, Any]:
+    """Erases a run; with `key`, only if it belongs to that API key. `by` says who erases, for the audit record.
+
+    Raises:
+        ApiError: there is no such run, or it is in progress.
+    """
+    match await service.store.erasure.erase_run(run, by=by, key=key):
+        case "not found":
+            raise run_not_found(run)
+        case "in progress":
+            message = f"run {run!r}, a replay of it or its batch is in progress; delete it when that has ended"
+            raise ApiError(message, status=409, code="run_in_progress", retry_after=IN_PROGRESS_SECONDS)
+    return {"object": "run", "id": run, "deleted": True}
 
 
 async def run_response(

@@ -30,7 +30,7 @@ from rl_conductor_server.runs.request import AdmittedRequest, admit
 from rl_conductor_server.runs.run_queue import RunQueue
 from rl_conductor_server.settings import ShadowEntry
 from rl_conductor_server.store import Arm, Pair, Store
-from rl_conductor_server.store.models import INTERNAL_APIS, JUDGE, SHADOW
+from rl_conductor_server.store.models import INTERNAL_APIS, JUDGE, SHADOW, SHADOW_OF
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -38,8 +38,6 @@ MAX_RUNS_PER_PAIR = 2
 """Runs of one pair that are in progress at the same time: the judge reads both orders."""
 QUEUE_SIZE = 64
 """Answers of an experiment that may wait to be compared; further ones are dropped."""
-SHADOW_OF_LABEL = "shadow_of"
-"""Label of shadow and judge runs: the id of the user's run."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class ShadowRunner:
     async def _try_compare(self, answer: UserAnswer) -> str:
         """Returns the verdict, or the reason for which there is none, as the metrics count it."""
         try:
-            return (await self._compare(answer)).verdict
+            return (await self._compare_unless_erased(answer)).verdict
         except NoVerdictError as error:
             log.warning("no verdict on %s: %s", answer.trace.id, _loggable(error, answer))
             return "unclear"
@@ -111,11 +109,19 @@ class ShadowRunner:
             log.exception("the shadow run for %s failed", answer.trace.id)
             return "error"
 
+    async def _compare_unless_erased(self, answer: UserAnswer) -> Pair:
+        """Compares an answer; if that is erased meanwhile, so is what the comparison has stored."""
+        try:
+            return await self._compare(answer)
+        finally:
+            if answer.request.parsed.keep:
+                await self._store.erasure.erase_comparison(answer.trace.id)
+
     async def _compare(self, answer: UserAnswer) -> Pair:
         experiment, request = self._experiment, answer.request
         user_arm: Arm = request.model.arm or "baseline"
         shadow_arm: Arm = "conductor" if user_arm == "baseline" else "baseline"
-        changes = {"choices": 1, "state": None, "labels": {SHADOW_OF_LABEL: answer.trace.id}}
+        changes = {"choices": 1, "state": None, "labels": {SHADOW_OF: answer.trace.id}}
         parsed = request.parsed.model_copy(update=changes)
         shadow = await self._run(experiment.arms[shadow_arm], SHADOW, parsed)
         traces = {user_arm: answer.trace, shadow_arm: shadow}
@@ -139,7 +145,6 @@ class ShadowRunner:
             conductor_seconds=conductor.seconds,
         )
         self._store.experiments.add_pair(pair)
-        await self._store.responses.erase_comparison(pair.run)  # it may have been deleted meanwhile
         return pair
 
     def _make_judge(self, answer: UserAnswer) -> Callable[[Request], Awaitable[str]]:
@@ -156,7 +161,7 @@ class ShadowRunner:
                 model=judge.pinned,
                 request=request,
                 extension=Extension(policy=policy),
-                labels={SHADOW_OF_LABEL: answer.trace.id},
+                labels={SHADOW_OF: answer.trace.id},
                 keep=user_request.parsed.keep,
             )
             trace = await self._run(judge, JUDGE, parsed)

@@ -14,10 +14,10 @@ from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.budgets import SharedLimits
 from rl_conductor_server.runs.effective_policy import check_selectors, effort_limits, merge_policies
-from rl_conductor_server.runs.run_id import new_run_id
 from rl_conductor_server.runs.truncation import fit_context
 from rl_conductor_server.store import NewRun
 from rl_conductor_server.store.models import COMPARISON_APIS
+from rl_conductor_server.store.runs.run_id import new_run_id
 
 UNCHECKED = "(guardrails check it)"
 """Stored in place of a question until guardrails have checked it."""

@@ -12,8 +12,8 @@ import re
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Message, ReasoningPart, Request, ToolCall
-from rl_conductor_server.runs.run_id import RANDOM_PART, random_part, run_in
 from rl_conductor_server.store import Store
+from rl_conductor_server.store.runs.run_id import RANDOM_PART, random_part, run_in
 
 CALL_ID = re.compile(rf"[a-z]+_({RANDOM_PART})_[0-9]+")
 

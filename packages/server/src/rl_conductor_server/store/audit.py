@@ -1,4 +1,4 @@
-"""Tamper-evident audit records of runs and of feedback on them, linked in a hash chain. Pure.
+"""Tamper-evident audit records of runs, of feedback on them and of their erasure, linked in a hash chain. Pure.
 
 A record holds names, counts and hashes but neither conversation text nor secrets, so that it may be kept longer than
 the trace. Each record contains the hash of the one before it. The last hash, the chain's *head*, covers all of them: a
@@ -165,6 +165,26 @@ class FeedbackRecord(Value):
         return _canonical_json(self.model_dump(mode="json"))
 
 
+class ErasureRecord(Value):
+    """The erasure of what a run said, before its time was over."""
+
+    event: Literal["erasure"] = "erasure"
+    sequence: int
+    """From 1, without gaps, in one numbering with the records of runs."""
+    previous: str
+    """Hash of the previous record."""
+    run: str
+    by: str
+    """The API key that erased it, `@administrator` with the administrator's name, or `@command-line`."""
+    at: str
+    """Time in UTC, as ISO 8601."""
+
+    @property
+    def line(self) -> str:
+        """The record as one line of canonical JSON (RFC 8785)."""
+        return _canonical_json(self.model_dump(mode="json"))
+
+
 def feedback_record_of(run: str, feedback: Feedback, *, sequence: int, previous: str) -> FeedbackRecord:
     """Creates the record of feedback."""
     return FeedbackRecord(
@@ -179,7 +199,12 @@ def feedback_record_of(run: str, feedback: Feedback, *, sequence: int, previous:
     )
 
 
-def parse_record(line: str) -> Record | FeedbackRecord:
+def erasure_record_of(run: str, *, by: str, at: datetime, sequence: int, previous: str) -> ErasureRecord:
+    """Creates the record of an erasure."""
+    return ErasureRecord(sequence=sequence, previous=previous, run=run, by=by, at=at.isoformat(timespec="milliseconds"))
+
+
+def parse_record(line: str) -> AuditRecord:
     """Parses a line of the audit record.
 
     Raises:
@@ -245,7 +270,8 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_RECORD: TypeAdapter[Record | FeedbackRecord] = TypeAdapter(Record | FeedbackRecord)
+AuditRecord = Record | FeedbackRecord | ErasureRecord
+_RECORD: TypeAdapter[AuditRecord] = TypeAdapter(AuditRecord)
 
 
 def _round(round_: Round) -> AuditedRound:

@@ -35,6 +35,8 @@ MIGRATION_LOCK = {
     "postgresql": "SELECT pg_advisory_xact_lock(7206316)",
 }
 """Keeps processes that start at the same time from migrating at the same time."""
+SQLITE_PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON", "secure_delete=ON")
+"""Settings of each connection; with `secure_delete`, the space of deleted rows is overwritten."""
 WRITE_LOCK = {
     "sqlite": "BEGIN IMMEDIATE",
     "postgresql": (
@@ -207,7 +209,7 @@ def _current_revision(connection: Connection) -> str | None:
 
 def _configure_sqlite(connection: Any, _: object) -> None:
     cursor: sqlite3.Cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=10000", "foreign_keys=ON"):
+    for pragma in SQLITE_PRAGMAS:
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

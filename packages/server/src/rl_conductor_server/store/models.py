@@ -21,6 +21,8 @@ COMPARISON_APIS = (SHADOW, JUDGE)
 """The `api` of runs that compare the arms of an experiment; nobody waits for them."""
 INTERNAL_APIS = (*COMPARISON_APIS, REPLAY)
 """The `api` of runs that no client requested."""
+SHADOW_OF, REPLAY_OF = "shadow_of", "replay_of"
+"""Labels with the id of the run that a comparison or a replay repeats."""
 USER_LABELS = ("safety_identifier", "user", "user_id", "user_email")
 """Labels by which clients name their end user, the one that identifies them best first."""
 Arm = Literal["baseline", "conductor"]

@@ -30,6 +30,7 @@ from rl_conductor_server.store.codec import decode, decode_rounds, usage_of
 from rl_conductor_server.store.contact import Contact
 from rl_conductor_server.store.database import open_database, open_writer
 from rl_conductor_server.store.dialects import count_octets, select_now
+from rl_conductor_server.store.erasure.erasure import ErasureStore
 from rl_conductor_server.store.keys.api_keys import KeyStore
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases, BudgetPeriod, BudgetState
 from rl_conductor_server.store.keys.sign_ins import SignIns
@@ -103,6 +104,7 @@ class Store:
         self.idempotency = IdempotencyKeys(self._reader, self.write_queue)
         self.files = FileStore(self._reader, self.write_queue)
         self.batches = BatchStore(self._reader, self.write_queue)
+        self.erasure = ErasureStore(self._reader, self.write_queue)
         self.items = BatchItems(self._reader, self.write_queue, self._contact, owner=self.owner, lease=lease)
 
     @classmethod

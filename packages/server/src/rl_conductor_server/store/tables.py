@@ -32,6 +32,7 @@ IS_RUNNING = sql("status = 'running'")
 HAS_ENDED = sql("status <> 'running'")
 IS_CACHEABLE = sql("cache_digest IS NOT NULL")
 IS_IN_SESSION = sql("session IS NOT NULL")
+IS_INTERNAL = sql("api IN ('shadow', 'judge', 'replay')")
 
 runs = Table(
     "runs",
@@ -88,6 +89,7 @@ runs = Table(
         postgresql_where=IS_IN_SESSION,
     ),
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
+    Index("runs_of_runs", "api", sqlite_where=IS_INTERNAL, postgresql_where=IS_INTERNAL),
 )
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
 

@@ -20,7 +20,7 @@ from rl_conductor_server.api.frames import wait_started
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.dependencies import RunId
 from rl_conductor_server.endpoints.feedback import check_run, store_feedback
-from rl_conductor_server.endpoints.runs import run_response
+from rl_conductor_server.endpoints.runs import erase_run, run_response
 from rl_conductor_server.errors import ApiError, invalid_request, run_not_found
 from rl_conductor_server.experiments.results import load_results
 from rl_conductor_server.service import HOUR
@@ -133,6 +133,14 @@ async def rate(run: RunId, visitor: AdministratorPage, form: Form) -> Response:
     await check_run(visitor.service, run)
     await store_feedback(visitor.service, run, entry)
     return see_other(f"/runs/{run}#feedback")
+
+
+@router.post("/runs/{run}/delete")
+async def delete_run(run: RunId, visitor: AdministratorPage, _: Form) -> Response:
+    """Erases what the run said and who asked, and redirects to what is left of it."""
+    by = ADMINISTRATOR if visitor.name is None else f"{ADMINISTRATOR} {visitor.name}"
+    await erase_run(visitor.service, run, by=by)
+    return see_other(f"/runs/{run}")
 
 
 # ------------------------------------------------------------------------------------------ replays

@@ -18,10 +18,10 @@ from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.runs.request import admit
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import RunRow
-from rl_conductor_server.store.models import REPLAY
+from rl_conductor_server.store.models import REPLAY, REPLAY_OF
 
-REPLAY_OF, CHANGED = "replay_of", "changed"
-"""Labels of a replay: the id of the original run, and a description of the change."""
+CHANGED = "changed"
+"""The label of a replay that describes the change."""
 
 
 def parse_change(fields: dict[str, str]) -> StepChange:

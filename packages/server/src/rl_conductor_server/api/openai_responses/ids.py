@@ -1,14 +1,12 @@
-"""Ids of responses and of their items, which contain that of the run."""
+"""Ids of responses and of their messages, which contain that of the run."""
 
 from __future__ import annotations
 
 import re
 
-from rl_conductor_server.runs.run_id import PREFIX, RANDOM_PART, random_part, run_in
+from rl_conductor_server.store.runs.run_id import PREFIX, RANDOM_PART, random_part, run_in
 
 RESPONSE_ID = re.compile(rf"resp_({RANDOM_PART})")
-ITEM_ID = re.compile(rf"[a-z]+_({RANDOM_PART})(_[0-9]+)?")
-"""The id of an item that this server created."""
 MAX_ID_CHARS = 64
 """Characters of an unknown id that an error quotes."""
 
@@ -26,8 +24,3 @@ def run_of_response(response: str) -> str:
 def message_id(run: str) -> str:
     """Returns the id of the message with a run's answer."""
     return f"msg_{random_part(run)}"
-
-
-def run_of_item(item: str) -> str | None:
-    """Returns the run of the response to which an item belongs; `None` for items in another format."""
-    return run_in(ITEM_ID, item)

@@ -10,9 +10,9 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ToolCall
 from rl_conductor_server.api.openai_responses.ids import message_id
 from rl_conductor_server.api.openai_responses.schema import Item, MessageItem
-from rl_conductor_server.runs.run_id import random_part
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
 from rl_conductor_server.store import StoredTurn, decode
+from rl_conductor_server.store.runs.run_id import random_part
 
 ID_PREFIXES = {
     "function_call": "fc",

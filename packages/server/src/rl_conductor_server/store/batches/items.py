@@ -14,11 +14,10 @@ from rl_conductor_server.store.batches.lines import error_line
 from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
 from rl_conductor_server.store.batches.turns import next_batch
 from rl_conductor_server.store.contact import Contact
-from rl_conductor_server.store.dialects import count_octets
+from rl_conductor_server.store.erasure.content import erase_content
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.tables import batch_items, batches, runs, steps
-from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes
+from rl_conductor_server.store.tables import batch_items, batches, runs
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 MAX_ATTEMPTS = 5
@@ -222,11 +221,7 @@ def _erase_private_run(connection: Connection, item: Row[Any]) -> None:
     if from_json(item.body).get("store") is not False:
         return
     is_its = and_(runs.c.key == item.key, runs.c.idempotency_key == f"{item.batch}:{item.line}")
-    size = count_octets(runs.c.trace, dialect=connection.dialect.name)
-    traces = connection.execute(select(runs.c.key, runs.c.created, size).where(is_its)).all()
-    add_sizes(connection, (-Growth(*row) for row in traces))
-    connection.execute(delete(steps).where(steps.c.run.in_(select(runs.c.id).where(is_its))))
-    connection.execute(update(runs).where(is_its).values(trace=None, question="", answer=None))
+    erase_content(connection, connection.execute(select(runs.c.id).where(is_its)).scalars().all())
 
 
 def _size(result: ItemResult) -> int:

@@ -11,10 +11,11 @@ from sqlalchemy import CTE, ColumnElement, Connection, Executable, delete, func,
 
 from rl_conductor.types import Text, Value
 from rl_conductor_server.store.dialects import count_octets
-from rl_conductor_server.store.models import COMPARISON_APIS
+from rl_conductor_server.store.erasure.content import erase_content
+from rl_conductor_server.store.erasure.copies import find_internal_copies
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.runs.retention import delete_some
-from rl_conductor_server.store.tables import pairs, responses, runs, steps, stream_pieces
+from rl_conductor_server.store.tables import responses, stream_pieces
 from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes, size_of
 
 MAX_TURNS = 1_000
@@ -176,32 +177,21 @@ class ResponseStore(StorePart):
         return (await self._reader.execute(query)).scalars().all()
 
     async def delete(self, run: str, *, key: str) -> bool:
-        """Deletes a response with the content of its run, and of the runs that compared its answer in an experiment.
+        """Deletes a response with the content of its run, and of the runs that compared its answer or replayed it.
 
-        Usage and audit records stay. `False` if there is no such response.
+        Usage and audit records stay, and the idempotency key, with which the request is answered again. `False` if
+        there is no such response.
         """
+        copies = await find_internal_copies(self._reader, run)
+        is_own = responses.c.run == run, responses.c.key == key
 
         def erase(connection: Connection) -> bool:
-            is_own = responses.c.run == run, responses.c.key == key
-            before = _measure(connection, run, with_run=True)
-            if not connection.execute(delete(responses).where(*is_own)).rowcount:
+            if connection.execute(select(responses.c.run).where(*is_own)).first() is None:
                 return False
-            add_sizes(connection, [-growth for growth in before])
-            _erase_content(connection, [run])
-            _erase_comparison(connection, run)
+            erase_content(connection, [run, *copies])
             return True
 
         return await self._write_queue.execute(erase)
-
-    async def erase_comparison(self, run: str) -> None:
-        """Erases the content of the runs that compared an answer, if its response was deleted while they ran."""
-
-        def erase(connection: Connection) -> None:
-            row = connection.execute(select(runs.c.api, runs.c.trace.is_(None).label("erased")).where(runs.c.id == run))
-            if (user_run := row.first()) is not None and user_run.api == "responses" and user_run.erased:
-                _erase_comparison(connection, run)
-
-        await self._write_queue.execute(erase)
 
     def delete_old(self, connection: Connection, *, before: float) -> int:
         """Deletes some responses from before a time, see `delete_some`."""
@@ -215,38 +205,12 @@ def _change(connection: Connection, run: str, statement: Executable) -> None:
     add_sizes(connection, [*(-growth for growth in before), *_measure(connection, run)])
 
 
-def _erase_content(connection: Connection, run_ids: Sequence[str]) -> None:
-    connection.execute(delete(steps).where(steps.c.run.in_(run_ids)))
-    connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(trace=None, question="", answer=None))
-
-
-def _erase_comparison(connection: Connection, run: str) -> None:
-    """Erases the content of the shadow run of an experiment's answer, of the judge's runs, and the judge's reason."""
-    arm, created = connection.execute(select(runs.c.arm, runs.c.created).where(runs.c.id == run)).one()
-    if arm is None:
-        return
-    # The labels of these runs have the id of the run that they compare.
-    is_compared = runs.c.api.in_(COMPARISON_APIS), runs.c.created >= created, runs.c.labels.contains(run)
-    octets = count_octets(runs.c.trace, dialect=connection.dialect.name)
-    rows = connection.execute(select(runs.c.id, runs.c.key, runs.c.created, octets.label("size")).where(*is_compared))
-    compared = rows.all()
-    add_sizes(connection, [Growth(row.key, row.created, -(row.size or 0)) for row in compared])
-    _erase_content(connection, [row.id for row in compared])
-    connection.execute(update(pairs).where(pairs.c.run == run).values(reason=""))
-
-
-def _measure(connection: Connection, run: str, *, with_run: bool = False) -> list[Growth]:
-    """Returns the size of a response, also that of its stream and trace if it is deleted `with_run`, or nothing."""
+def _measure(connection: Connection, run: str) -> list[Growth]:
+    """Returns the size of a response without its stream, or nothing if there is none."""
     octets = partial(count_octets, dialect=connection.dialect.name)
     size = octets(responses.c.parameters) + octets(responses.c.input) + octets(responses.c.output)
-    row = connection.execute(select(responses.c.key, responses.c.created, size).where(responses.c.run == run)).first()
-    if row is None:
-        return []
-    growth = Growth(*row)
-    if with_run:
-        trace = connection.execute(select(octets(runs.c.trace)).where(runs.c.id == run)).scalar() or 0
-        growth = growth._replace(bytes=growth.bytes + _measure_pieces(connection, run) + trace)
-    return [growth]
+    query = select(responses.c.key, responses.c.created, size).where(responses.c.run == run)
+    return [Growth(*row) for row in connection.execute(query)]
 
 
 def _measure_pieces(connection: Connection, run: str) -> int:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sqlalchemy import Connection, insert, select
 
-from rl_conductor_server.store.audit import BEGINNING, Chain, FeedbackRecord, Record, digest_of
+from rl_conductor_server.store.audit import BEGINNING, AuditRecord, Chain, digest_of
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import audit_records
 
@@ -18,7 +18,7 @@ PAGE_SIZE = 500
 class RecordFactory(Protocol):
     """Builds the record for a given position in the chain."""
 
-    def __call__(self, *, sequence: int, previous: str) -> Record | FeedbackRecord: ...
+    def __call__(self, *, sequence: int, previous: str) -> AuditRecord: ...
 
 
 def append_records(connection: Connection, factories: Iterable[RecordFactory]) -> None:

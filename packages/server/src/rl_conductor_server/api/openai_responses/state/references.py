@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rl_conductor_server.api.openai_responses.ids import run_of_item
 from rl_conductor_server.api.openai_responses.items import input_items
 from rl_conductor_server.api.openai_responses.schema import INPUT, Item, ItemReference, StoredParameters
 from rl_conductor_server.api.openai_responses.state.errors import too_many_parts
@@ -16,6 +15,7 @@ from rl_conductor_server.api.openai_responses.state.history import HistoryContex
 from rl_conductor_server.errors import ApiError, invalid_request
 from rl_conductor_server.parsed_request import ParsedRequest, ResponseState
 from rl_conductor_server.store import StoredTurn
+from rl_conductor_server.store.runs.run_id import run_of_item
 from rl_conductor_server.threads import run_by_size
 
 ITEM: TypeAdapter[Item] = TypeAdapter(Item)

@@ -12,6 +12,7 @@ USAGE = ("cost", "input_tokens", "output_tokens", "calls", "unpriced_calls")
 IS_RUNNING = sa.text("status = 'running'")
 IS_CACHEABLE = sa.text("cache_digest IS NOT NULL")
 IS_IN_SESSION = sa.text("session IS NOT NULL")
+IS_INTERNAL = sa.text("api IN ('shadow', 'judge', 'replay')")
 
 
 def upgrade() -> None:
@@ -92,6 +93,7 @@ def _run_indexes() -> tuple[sa.Index, ...]:
             postgresql_where=IS_IN_SESSION,
         ),
         sa.Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
+        sa.Index("runs_of_runs", "api", sqlite_where=IS_INTERNAL, postgresql_where=IS_INTERNAL),
     )
 
 

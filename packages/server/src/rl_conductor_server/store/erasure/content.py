@@ -1,0 +1,42 @@
+"""Erases what runs say, and keeps their rows with what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from sqlalchemy import Connection, case, delete, select, union_all, update
+
+from rl_conductor_server.store.dialects import count_octets
+from rl_conductor_server.store.tables import pairs, responses, runs, steps, stream_pieces
+from rl_conductor_server.store.usage.stored_sizes import Growth, add_sizes
+
+ERASED_ERROR = "the run failed; its error was deleted with its content"
+"""Replaces an error, which may quote the conversation."""
+
+
+def erase_content(connection: Connection, run_ids: Collection[str]) -> None:
+    """Erases questions, plans, replies, answers and errors, those of stored responses included."""
+    add_sizes(connection, [-growth for growth in _measure(connection, run_ids)])
+    for table in (steps, responses):
+        connection.execute(delete(table).where(table.c.run.in_(run_ids)))
+    error = case((runs.c.error.is_not(None), ERASED_ERROR))
+    erased = {"trace": None, "question": "", "answer": None, "error": error}
+    connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(erased))
+    erase_reasons(connection, run_ids)
+
+
+def erase_reasons(connection: Connection, run_ids: Collection[str]) -> None:
+    """Erases the reasons of judges who compared the answers of runs."""
+    connection.execute(update(pairs).where(pairs.c.run.in_(run_ids)).values(reason=""))
+
+
+def _measure(connection: Connection, run_ids: Collection[str]) -> list[Growth]:
+    """Returns the sizes of traces, responses and their streams."""
+    octets = partial(count_octets, dialect=connection.dialect.name)
+    turn = octets(responses.c.parameters) + octets(responses.c.input) + octets(responses.c.output)
+    traces = select(runs.c.key, runs.c.created, octets(runs.c.trace)).where(runs.c.id.in_(run_ids))
+    turns = select(responses.c.key, responses.c.created, turn).where(responses.c.run.in_(run_ids))
+    pieces = select(responses.c.key, responses.c.created, octets(stream_pieces.c.body)).join(stream_pieces)
+    rows = connection.execute(union_all(traces, turns, pieces.where(responses.c.run.in_(run_ids))))
+    return [Growth(*row) for row in rows]

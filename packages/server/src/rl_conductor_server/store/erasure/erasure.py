@@ -1,0 +1,175 @@
+"""`ErasureStore`: erases single runs, or those of one user, in all tables and in SQLite's files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, Row, Select, case, delete, func, select, update
+
+from rl_conductor_server.store.audit import erasure_record_of
+from rl_conductor_server.store.erasure.batch_lines import Place, erase_lines, open_places, place_of
+from rl_conductor_server.store.erasure.content import erase_content, erase_reasons
+from rl_conductor_server.store.erasure.conversations import delete_conversations, delete_items
+from rl_conductor_server.store.erasure.copies import Origins, find_copies, find_internal_copies
+from rl_conductor_server.store.erasure.remnants import empty_log, merge_index
+from rl_conductor_server.store.models import COMPARISON_APIS, INTERNAL_APIS
+from rl_conductor_server.store.part import StorePart
+from rl_conductor_server.store.reader import StoreReader
+from rl_conductor_server.store.runs.audit_records import append_records
+from rl_conductor_server.store.tables import audit_records, feedback, runs, users
+from rl_conductor_server.store.write_behind import WriteBehindQueue
+
+ERASE_BATCH_SIZE = 50
+"""Maximum number of runs, without their copies, erased in one transaction, during which no other process can write."""
+IDENTITY: dict[str, Any] = {
+    "labels": case((runs.c.api.in_(INTERNAL_APIS), runs.c.labels), else_="{}"),  # these have only ids of other runs
+    "idempotency_key": None,
+    "digest": "",
+    "cache_digest": None,
+    "session": None,
+}
+"""Columns that the client has chosen, or that are computed from the request, with their values after the erasure."""
+Outcome = Literal["erased", "in progress", "not found"]
+
+
+class ErasedRuns(NamedTuple):
+    """The result of the erasure of a user."""
+
+    erased: int
+    """Number of runs that were erased, without comparisons and replays."""
+    in_progress: int
+    """Number of runs that were not erased, because they have not ended, or a replay or their batch has not."""
+
+
+class _Batch(NamedTuple):
+    """The runs of one transaction, without comparisons and replays."""
+
+    erased: set[str]
+    in_progress: set[str]
+
+
+class ErasureStore(StorePart):
+    """Erases what runs say, in all tables, and who asked; usage, times and names of models stay, and audit records.
+
+    `by` says who erases, for the audit record. `merge_index` has to be called some time later.
+    """
+
+    def __init__(self, reader: StoreReader, write_queue: WriteBehindQueue) -> None:
+        super().__init__(reader, write_queue)
+        self._must_merge = False
+
+    async def erase_run(self, run: str, *, by: str, key: str | None = None) -> Outcome:
+        """Erases a run and its copies; with `key`, only if that API key paid for it."""
+        query = select(runs.c.id).where(runs.c.id == run, *(() if key is None else (runs.c.key == key,)))
+        if (await self._read(query)).first() is None:
+            return "not found"
+        result = await self._erase([run], by=by)
+        await self._clear_log()
+        return "in progress" if result.in_progress else "erased"
+
+    async def erase_user(self, user: str, *, by: str, key: str | None = None) -> ErasedRuns:
+        """Erases the runs of a user and their conversations; with `key`, only those that the API key paid for.
+
+        The user is found as by `Search.user`. Conversations stay that have runs of other users, but without these runs.
+        """
+        erased, in_progress = 0, set[str]()
+        while run_ids := await self._find_runs(user, key, except_runs=in_progress):
+            result = await self._erase(run_ids, by=by, user=user)
+            erased += len(result.erased)
+            in_progress |= result.in_progress
+        await self._clear_log()
+        return ErasedRuns(erased, len(in_progress))
+
+    async def count_runs(self, user: str, *, key: str | None = None) -> dict[str, int]:
+        """Returns the number of runs of a user by API key."""
+        query = _select_runs(user, key, runs.c.key, func.count().label("number")).group_by(runs.c.key)
+        return {row.key: row.number for row in await self._read(query.order_by(runs.c.key))}
+
+    async def erase_comparison(self, run: str) -> None:
+        """Erases what the runs said that compared an answer, if it was erased while they ran."""
+        query = select(runs.c.id).where(runs.c.id == run, runs.c.trace.is_(None))
+        if (await self._read(query)).first() is None:
+            return
+        comparisons = await find_internal_copies(self._reader, run)
+
+        def erase(connection: Connection) -> None:
+            erase_content(connection, comparisons)
+            erase_reasons(connection, [run])
+
+        await self._write_queue.execute(erase)
+
+    async def merge_index(self) -> None:
+        """Removes the entries of runs that this process has erased from SQLite's index of texts."""
+        if self._must_merge:
+            self._must_merge = False
+            await merge_index(self._write_queue)
+            await empty_log(self._reader)
+
+    async def _clear_log(self) -> None:
+        if self._reader.dialect == "sqlite":
+            self._must_merge = True
+            await empty_log(self._reader)
+
+    async def _find_runs(self, user: str, key: str | None, *, except_runs: Collection[str]) -> Sequence[str]:
+        query = _select_runs(user, key, runs.c.id).where(runs.c.id.not_in(except_runs)).limit(ERASE_BATCH_SIZE)
+        return (await self._read(query)).scalars().all()
+
+    async def _erase(self, run_ids: Sequence[str], *, by: str, user: str | None = None) -> _Batch:
+        await self._write_queue.flush()
+        origins = await find_copies(self._reader, run_ids)
+        write = partial(_erase_runs, origins=origins, by=by, user=user)
+        return await self._write_queue.execute(write)
+
+
+def _select_runs(user: str, key: str | None, *columns: Any) -> Select[Any]:
+    query = select(*columns).select_from(runs).join(users, users.c.run == runs.c.id)
+    query = query.where(users.c.name == user.lower())
+    return query if key is None else query.where(runs.c.key == key)
+
+
+def _erase_runs(connection: Connection, *, origins: Origins, by: str, user: str | None) -> _Batch:
+    """Erases the runs, and their copies, of which none is in progress; `origins` has what each of them repeats."""
+    columns = [runs.c[name] for name in ("id", "key", "api", "status", "session", "idempotency_key")]
+    rows = connection.execute(select(*columns).where(runs.c.id.in_(origins))).all()
+    places = {row.id: place for row in rows if (place := place_of(row.idempotency_key))}
+    unfinished = open_places(connection, set(places.values()))
+    in_progress = {origins[row.id] for row in rows if _is_in_progress(row, places.get(row.id), unfinished)}
+    ended = [row for row in rows if origins[row.id] not in in_progress]
+    if ended:
+        _erase_everywhere(connection, ended, places, user)
+        _record(connection, [row.id for row in ended], by)
+    return _Batch({row.id for row in ended if row.api not in INTERNAL_APIS}, in_progress)
+
+
+def _is_in_progress(row: Row[Any], place: Place | None, unfinished: Collection[Place]) -> bool:
+    """Returns whether something is still to be stored; `ErasureStore.erase_comparison` erases that of comparisons."""
+    return (row.status == "running" and row.api not in COMPARISON_APIS) or place in unfinished
+
+
+def _erase_everywhere(
+    connection: Connection, rows: Sequence[Row[Any]], places: dict[str, Place], user: str | None
+) -> None:
+    run_ids = [row.id for row in rows]
+    conversations = delete_items(connection, run_ids)
+    erase_content(connection, run_ids)
+    connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(IDENTITY))
+    for table in (users, feedback):
+        connection.execute(delete(table).where(table.c.run.in_(run_ids)))
+    for key in {row.key for row in rows}:
+        of_key = [places[row.id] for row in rows if row.key == key and row.id in places]
+        erase_lines(connection, of_key, key=key)
+    if user is not None:
+        delete_conversations(connection, conversations, user=user)
+
+
+def _record(connection: Connection, run_ids: Sequence[str], by: str) -> None:
+    """Adds audit records, but for runs that were erased before."""
+    is_erasure = audit_records.c.run.in_(run_ids), audit_records.c.line.contains('"event":"erasure"')
+    recorded = set(connection.execute(select(audit_records.c.run).where(*is_erasure)).scalars())
+    at = datetime.now(UTC)
+    append_records(
+        connection, [partial(erasure_record_of, run, by=by, at=at) for run in run_ids if run not in recorded]
+    )
