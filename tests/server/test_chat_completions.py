@@ -260,7 +260,7 @@ async def test_images_and_sampling_reach_the_last_worker(serve: Serve) -> None:
     assert sampling.max_tokens == 77
 
 
-@pytest.mark.parametrize(("detail", "reaches"), [("original", "high"), ("auto", None), (None, None)])
+@pytest.mark.parametrize(("detail", "reaches"), [("original", None), ("high", "high"), ("auto", None), (None, None)])
 async def test_every_detail_of_an_image_is_accepted(serve: Serve, detail: str | None, reaches: str | None) -> None:
     a = ScriptedModel("A pixel.")
     content: Any = [{"type": "image_url", "image_url": {"url": PIXEL, "detail": detail}}]

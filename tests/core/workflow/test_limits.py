@@ -25,10 +25,10 @@ from rl_conductor.types import (
     Tool,
     ToolCall,
 )
+from rl_conductor.workflow.image_tokens import TOKENS_PER_WHOLE_IMAGE
 from rl_conductor.workflow.limits import (
     DEFAULT_OUTPUT_TOKENS,
     MAX_CHARS_PER_TOKEN,
-    TOKENS_PER_IMAGE,
     Limits,
     estimate_input_tokens,
     min_input_tokens,
@@ -113,7 +113,7 @@ def test_every_part_of_a_request_counts() -> None:
     )
     call = ToolCall(id="1", name="süß", arguments='{"stadt": "Köln"}')
 
-    assert read(parts) == bare + TOKENS_PER_IMAGE + 100 + 2
+    assert read(parts) == bare + TOKENS_PER_WHOLE_IMAGE + 100 + 2
     assert read(Message.assistant("x", tool_calls=[call])) >= bare + len(call.arguments.encode()) + len(
         b"s\xc3\xbc\xc3\x9f"
     )

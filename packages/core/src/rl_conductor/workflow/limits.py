@@ -11,11 +11,10 @@ from pydantic import Field, field_validator
 
 from rl_conductor.types import DecimalInput, Dollars, FilePart, ImagePart, JsonFormat, Price, Request
 from rl_conductor.types.value import UserValue
+from rl_conductor.workflow.image_tokens import TOKENS_PER_SCALED_IMAGE, TOKENS_PER_WHOLE_IMAGE, max_image_tokens
 
 TOKENS_PER_MESSAGE = 16
 """A generous estimate of the tokens that a chat template adds per message."""
-TOKENS_PER_IMAGE = 3_000
-"""More than any vendor counts for one image at its default detail."""
 BASE64_BYTES_PER_FILE_TOKEN = 4
 """An estimate for documents that are not plain text, such as PDFs: their size does not determine how much text and how
 many page images a vendor extracts."""
@@ -146,7 +145,7 @@ def raised_max_tokens(request: Request, context: int | None) -> int | None:
 
 def upper_bound(request: Request, price: Price | None) -> UpperBound:
     """Computes the maximum usage of `request`: a token is at least one byte, so the bytes bound the input tokens."""
-    input_tokens = _text_bytes(request) + _other_tokens(request)
+    input_tokens = _text_bytes(request) + _other_tokens(request, unsized_image=TOKENS_PER_WHOLE_IMAGE)
     output_tokens = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
     cost = None if price is None else price.max_cost(input_tokens=input_tokens, output_tokens=output_tokens)
     return UpperBound(input_tokens=input_tokens, output_tokens=output_tokens, cost=cost)
@@ -155,9 +154,10 @@ def upper_bound(request: Request, price: Price | None) -> UpperBound:
 def estimate_input_tokens(request: Request) -> int:
     """Estimates the input tokens of `request` for a typical tokenizer, at `BYTES_PER_TOKEN` bytes of text each.
 
-    Images and files count with the maximum of the vendors.
+    Images and files count with the maximum of the vendors; images by URL, whose size is unknown, as if scaled down.
     """
-    return -(-_text_bytes(request) // BYTES_PER_TOKEN) + _other_tokens(request)
+    other = _other_tokens(request, unsized_image=TOKENS_PER_SCALED_IMAGE)
+    return -(-_text_bytes(request) // BYTES_PER_TOKEN) + other
 
 
 def min_input_tokens(request: Request) -> int:
@@ -183,13 +183,13 @@ def _text_bytes(request: Request) -> int:
     return count
 
 
-def _other_tokens(request: Request) -> int:
-    """Counts the tokens of images, files and the message format."""
+def _other_tokens(request: Request, *, unsized_image: int) -> int:
+    """Counts the tokens of images, files and the message format; `unsized_image` are those of an image by URL."""
     tokens = TOKENS_PER_MESSAGE * len(request.messages)
     for message in request.messages:
         for part in message.content:
             if isinstance(part, ImagePart):
-                tokens += TOKENS_PER_IMAGE
+                tokens += max_image_tokens(part, unknown=unsized_image)
             elif isinstance(part, FilePart):
                 tokens += _file_tokens(part)
     return tokens

@@ -17,9 +17,9 @@ DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+);base64,(?P<data>[A-Za-z
 def image_part(url: str, *, param: str, detail: ImageDetail | None = None) -> ImagePart:
     """Converts an `https:` or `data:` URL to an image. Raises `ApiError` for any other value of `param`.
 
-    Few vendors know the detail `original`, so it becomes `high`.
+    The detail `original` is left out: OpenAI's models from GPT-5.5 read images so by default, and others reject it.
     """
-    image_detail = {"low": "low", "high": "high", "original": "high"}.get(detail or "auto")
+    image_detail = detail if detail in ("low", "high") else None
     if url.startswith("https://"):
         return ImagePart(url=url, detail=image_detail)
     media_type, data = _decode(url, "an image must be a data:TYPE;base64,... address or an https: one", param)
