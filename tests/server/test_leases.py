@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from sqlalchemy import update
 
 from core.runs import SOON, Gated, forever, plan, pool_of
 from rl_conductor.calls.budget import Amount
@@ -25,6 +26,7 @@ from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Price, Usage
 from rl_conductor_server.store import BudgetPeriod, NewRun, Store
 from rl_conductor_server.store.audit import Chain, Record, parse_record
+from rl_conductor_server.store.tables import runs
 from server.conftest import Serve, until
 from server.upstream import Vendor, process, settings_file, vendor
 
@@ -113,6 +115,30 @@ async def test_servers_that_share_a_store_end_an_expired_run_once(store: Store, 
         assert len(await records_of(store, run)) == 1
     for other in stores[1:]:
         await other.aclose()
+
+
+@pytest.mark.parametrize("notices", ["before it ends runs", "at its heartbeat", "at a retry"])
+async def test_a_jump_of_the_databases_clock_ends_no_runs_of_living_processes(url: str, notices: str) -> None:
+    here, there = await Store.open(url, lease=10.0), await Store.open(url, lease=10.0)
+    run = new_id()
+    await there.claim(new_run(run, "order-7"))
+    expire = update(runs).where(runs.c.id == run).values(heartbeat=0)
+    await here.write_queue.execute(lambda connection: connection.execute(expire))
+    here._clock.set(here.now() - 3600, read_at=time.monotonic())  # its time has jumped by an hour since then
+    if notices == "at its heartbeat":
+        await here.renew_leases([])
+    elif notices == "at a retry":
+        assert (await here.claim(new_run(run, "order-7").model_copy(update={"id": new_id()}))).outcome == "elsewhere"
+    assert await here.end_expired_runs([]) == []
+    await there.renew_leases([run])
+    await here.renew_leases([])
+    here._contact._began = float("-inf")  # later
+    assert await here.end_expired_runs([]) == []
+    row = await here.get_run(run)
+    assert row is not None
+    assert row.status == "running"
+    await here.aclose()
+    await there.aclose()
 
 
 async def test_runs_with_a_valid_lease_are_not_ended(store: Store, url: str) -> None:

@@ -26,6 +26,10 @@ class DatabaseClock:
         """Adopts a time that the database returned, at `read_at` on the clock of `time.monotonic`."""
         self._offset = now - read_at
 
+    def jump_to(self, now: float, *, read_at: float) -> float:
+        """Returns by how many seconds a reading is ahead of the estimate; below 0 if it is behind."""
+        return now - read_at - self._offset
+
     def now(self) -> float:
         """Returns seconds since 1970; a change of this machine's clock has no effect."""
         estimate = time.monotonic() + self._offset

@@ -161,9 +161,12 @@ class Store:
             StoreUnavailableError: the database does not answer.
         """
         row = self._new_row(run)
-        return await self.write_queue.execute(
-            lambda connection: self._leases.claim(connection, run, row), undo=self._undo_claim
-        )
+
+        def claim(connection: Connection) -> Claim:
+            self._check_clock(*_read_clock(connection))
+            return self._leases.claim(connection, run, row, may_take_over=not self._contact.was_interrupted)
+
+        return await self.write_queue.execute(claim, undo=self._undo_claim)
 
     def _undo_claim(self, claim: Claim) -> None:
         if claim.outcome in ("new", "resumed"):
@@ -177,10 +180,10 @@ class Store:
             self._leases.renew(connection, run_ids)
             self._budgets.renew(connection)
             self.conversations.renew_locks(connection, locks)
-            now: float = connection.execute(select_now(connection.dialect.name)).scalar_one()
-            return now, time.monotonic()  # here, because the commit and a busy event loop take their time
+            return _read_clock(connection)
 
         now, read_at = await self.write_queue.execute(renew, is_urgent=True)
+        self._check_clock(now, read_at)
         self._clock.set(now, read_at=read_at)
         self._contact.record()
 
@@ -190,12 +193,13 @@ class Store:
         Each fails, is charged with its known usage and gets an audit record, exactly once for all processes. A run with
         an idempotency key can still be continued by sending its request again.
 
-        After the store was away, other processes first get the time of a lease to renew theirs.
+        After the store was away, or its clock jumped, other processes first get the time of a lease to renew theirs.
 
         Returns:
             The ids of the runs that were ended.
         """
         run_ids, ended = list(active_runs), list[str]()
+        self._check_clock(*await self.write_queue.execute(_read_clock))
         if self._contact.was_interrupted:
             return ended
         while True:
@@ -203,6 +207,9 @@ class Store:
             ended += batch
             if len(batch) < END_BATCH_SIZE:
                 return ended
+
+    def _check_clock(self, now: float, read_at: float) -> None:
+        self._contact.check_clock(self._clock.jump_to(now, read_at=read_at))
 
     # ------------------------------------------------------------------------------------- writing runs
 
@@ -378,6 +385,12 @@ class Store:
         while count := await self.write_queue.execute(delete_batch):
             deleted += count
         return deleted
+
+
+def _read_clock(connection: Connection) -> tuple[float, float]:
+    """Returns the database's time, and that of `time.monotonic`, before a commit and a busy event loop take theirs."""
+    now: float = connection.execute(select_now(connection.dialect.name)).scalar_one()
+    return now, time.monotonic()
 
 
 def _is_paid_by(key: str | None) -> tuple[ColumnElement[bool], ...]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, not_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, false, not_, select, update
 
 from rl_conductor.calls.budget import Amount
 from rl_conductor.trace.trace import Round, Trace
@@ -50,13 +50,19 @@ class RunLeases:
 
     # ----------------------------------------------------------------------------------------- claiming
 
-    def claim(self, connection: Connection, run: NewRun, row: Mapping[str, Any]) -> Claim:
-        """Inserts `run` as `row`, or takes over the earlier run of the same request unless its lease is still valid."""
+    def claim(
+        self, connection: Connection, run: NewRun, row: Mapping[str, Any], *, may_take_over: bool = True
+    ) -> Claim:
+        """Inserts `run` as `row`, or takes over the earlier run of the same request if its lease has expired.
+
+        Without `may_take_over`, leases may look expired although their processes live.
+        """
         if connection.execute(self.statements.claim_run, row).first() is not None:
             if rows := user_rows(run):
                 connection.execute(self.statements.insert_user, rows)
             return Claim(id=run.id, created=run.created, outcome="new")
-        columns = [*COLUMNS_BUT_TRACE, HAS_ANSWER.label("has_answer"), self._is_expired.label("is_expired")]
+        is_expired = self._is_expired if may_take_over else false()
+        columns = [*COLUMNS_BUT_TRACE, HAS_ANSWER.label("has_answer"), is_expired.label("is_expired")]
         existing = connection.execute(select(*columns).where(is_same_request(run))).one()
         return self._claim_existing(connection, run, existing)
 
