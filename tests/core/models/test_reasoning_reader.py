@@ -61,7 +61,17 @@ async def test_a_model_that_is_declared_to_begin_in_reasoning_is_held_back_until
     assert await streamed(pool_of(a=model)) == ["4", " it is."]
 
 
-@pytest.mark.parametrize("name", ["DeepSeek-R1", "Qwen3-4B-Thinking-2507", "QwQ-32B"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DeepSeek-R1",
+        "Qwen3-4B-Thinking-2507",
+        "QwQ-32B",
+        "Qwen3.5-35B-A3B",
+        "NVIDIA-Nemotron-Nano-9B-v2",
+        "Step-3.7-Flash",
+    ],
+)
 async def test_a_model_whose_name_says_that_its_template_opens_reasoning_is_held_back(name: str) -> None:
     assert await streamed(pool_of(a=ScriptedModel([UNOPENED], name=name))) == ["4", " it is."]
 

@@ -14,8 +14,10 @@ from rl_conductor.text.reasoning import (
 )
 from rl_conductor.types import Completion, Delta, ReasoningPart, TextPart
 
-_TEMPLATES_THAT_OPEN = re.compile(r"deepseek[-_.]?r1|qwq|thinking|minimax-m2", re.IGNORECASE)
-"""Names of models whose chat templates open the reasoning."""
+_TEMPLATES_THAT_OPEN = re.compile(
+    r"deepseek[-_.]?r1|qwq|qwen-?3\.5|thinking|minimax-m2|nemotron-(?:3-)?nano|step-?3\.[57]", re.IGNORECASE
+)
+"""Names of models whose chat templates open the reasoning, unless a request turns it off."""
 
 
 @dataclass
