@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +185,21 @@ def test_what_no_worker_can_take_is_an_error_of_the_sample(
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"missing\.toml"):
         run(Task(dataset=[Sample(input="Hi?")]), tmp_path / "missing.toml", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["-T", "file=questions.jsonl", "--model", "conductor/nowhere.toml"], "nowhere.toml"),
+        (["-T", "file=nowhere.jsonl", "--model", "mockllm/model"], "no task 'nowhere.jsonl': there is no such file"),
+        (["-T", "file=questions.jsonl", "--model", "conductor/pool.toml"], "[planner] with model"),
+    ],
+)
+def test_the_command_prints_a_mistake_without_a_traceback(tmp_path: Path, arguments: list[str], problem: str) -> None:
+    (tmp_path / "questions.jsonl").write_text('{"question": "What is 1 + 1?", "answer": "2"}\n', encoding="utf-8")
+    (tmp_path / "pool.toml").write_text('[workers.dedenter]\nmodel = "textwrap:dedent"\n', encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("inspect")), "eval", "rl_conductor_training/questions", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert problem in " ".join(done.stdout.split())
+    assert "Traceback" not in done.stdout + done.stderr

@@ -7,19 +7,23 @@ questions, with their own scorers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from rich.markup import escape
+
+from rl_conductor.errors import ConfigError
 
 try:
     from inspect_ai import Task, task
+    from inspect_ai._util.error import PrerequisiteError  # has no public name
     from inspect_ai.dataset import MemoryDataset, Sample
     from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelCall, ModelOutput, modelapi
     from inspect_ai.scorer import Score, Scorer, Target, accuracy, scorer, stderr
     from inspect_ai.solver import TaskState, generate
     from inspect_ai.tool import ToolChoice, ToolInfo
 except ImportError as missing:
-    from rl_conductor.errors import ConfigError
-
     raise ConfigError("evals of inspect-ai need it: pip install 'rl-conductor-training[inspect]'") from missing
 
 from rl_conductor.conductor import Conductor
@@ -34,6 +38,22 @@ DISCOVERED = "auto"
 """The model name `conductor/auto`: the conductor of the models that are found on this machine."""
 GROUP = "group"
 """The key of a sample's metadata by which the standard error is clustered."""
+
+
+class MistakeError(ConfigError, PrerequisiteError):  # type: ignore[misc, unused-ignore]
+    """A `ConfigError` that `inspect` prints without a traceback."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = escape(message)
+
+
+@contextmanager
+def _mistakes_without_traceback() -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise MistakeError(str(error)) from error
 
 
 class ConductorAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
@@ -54,7 +74,8 @@ class ConductorAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
         """
         super().__init__(model_name, base_url, api_key, [], config)
         pool_file = None if model_name == DISCOVERED else model_name
-        self.conductor = Conductor.from_discovered(discover(pool_file=pool_file), profile=profile)
+        with _mistakes_without_traceback():
+            self.conductor = Conductor.from_discovered(discover(pool_file=pool_file), profile=profile)
 
     async def generate(
         self,
@@ -109,10 +130,11 @@ def questions(file: str, judge: str | None = None, heldout_of: str | None = None
         heldout_of: the folder of a learned conductor; keeps only the questions that were held out from it.
         limit: keep only the first questions.
     """
-    loaded = load_questions(file, judge=judge)
-    groups: Mapping[str, str] = name_groups(loaded.samples)
-    if heldout_of is not None:
-        loaded, groups = held_out_questions(heldout_of, loaded)
+    with _mistakes_without_traceback():
+        loaded = load_questions(file, judge=judge)
+        groups: Mapping[str, str] = name_groups(loaded.samples)
+        if heldout_of is not None:
+            loaded, groups = held_out_questions(heldout_of, loaded)
     loaded = loaded if limit is None else loaded.first(limit)
     if len({groups[sample.id] for sample in loaded.samples}) == 1:  # a single cluster has no standard error
         groups = {name: name for name in groups}
