@@ -201,7 +201,7 @@ async def test_an_empty_reply_is_an_error() -> None:
         await FunctionModel(lambda _: " ").complete(Request.user("hi"))
 
 
-@pytest.mark.parametrize("function", [lambda: "x", lambda a, b, c: "x"])
+@pytest.mark.parametrize("function", [lambda: "x", lambda a, b, c: "x", time.asctime])
 def test_a_function_with_other_parameters_is_refused_with_what_to_write(function: Any) -> None:
     with pytest.raises(ConfigError, match=r"write a function of \(subtask\) or \(subtask, replies\)"):
         WorkerPool({"a": function})

@@ -127,9 +127,13 @@ def _read_signature(function: WorkerFunction, name: str) -> _Signature:
     """Assigns a value to each parameter.
 
     Raises:
-        ConfigError: the function takes nothing, or requires more than there is.
+        ConfigError: the function takes nothing, or requires more than there is, or does not tell its parameters.
     """
-    parameters = list(inspect.signature(function).parameters.values())
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some functions in C
+        signature = inspect.Signature()
+    parameters = list(signature.parameters.values())
     positional: list[str] = []
     remaining = ["subtask", "replies"]
     for parameter in parameters:
@@ -154,6 +158,6 @@ def _read_signature(function: WorkerFunction, name: str) -> _Signature:
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if not (positional or keywords) or any(each.name not in keywords for each in required):
-        signature = f"{name.removeprefix('function:')}{inspect.signature(function)}"
-        raise ConfigError(f"{signature} can't be a worker: write a function of (subtask) or (subtask, replies)")
+        shown = f"{name.removeprefix('function:')}{signature}"
+        raise ConfigError(f"{shown} can't be a worker: write a function of (subtask) or (subtask, replies)")
     return _Signature(tuple(positional), tuple(keywords))
