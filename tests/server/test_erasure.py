@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from sqlalchemy import Connection, func, select, text
+from sqlalchemy import Connection, func, select, text, update
 
 from core.runs import SOON, Gated
 from rl_conductor.models.scripted import ScriptedModel
@@ -362,6 +362,23 @@ async def test_lines_of_other_users_stay_in_the_files_of_a_batch(serve: Serve, u
         assert SECRET not in content.decode()
 
 
+async def test_a_run_whose_batch_has_no_result_of_it_yet_is_not_erased(serve: Serve, url: str) -> None:
+    at = await serve({"a": talkative()}, store={"url": url}, **SETTINGS)
+    store = at.service.store
+    await send_batch(at.openai("key-of-red"), 1)
+    items = metadata.tables["batch_items"]
+
+    async def set_status(status: str) -> None:
+        change = update(items).values(status=status, owner="another process", heartbeat=store.now() + 600)
+        await store.write_queue.execute(lambda connection: connection.execute(change).close())
+
+    await set_status("running")
+    assert await erase_user(at) == {"object": "list", "deleted": 0, "in_progress": 1}
+    await set_status("done")
+    assert await erase_user(at) == {"object": "list", "deleted": 1, "in_progress": 0}
+    assert await tables_with(store, "marker-in-texts") == set()
+
+
 async def test_a_conversation_with_other_users_stays_without_the_items_of_an_erased_one(serve: Serve, url: str) -> None:
     at = await serve({"a": talkative()}, store={"url": url}, **SETTINGS)
     client = at.openai("key-of-red")
@@ -402,7 +419,7 @@ async def test_others_can_write_while_many_runs_are_erased(serve: Serve, monkeyp
 
     async def count(write: Any, **options: Any) -> Any:
         result = await execute(write, **options)
-        if isinstance(result, erasure._Batch):
+        if isinstance(result, erasure._Erasure):
             sizes.append(len(result.erased))
         return result
 

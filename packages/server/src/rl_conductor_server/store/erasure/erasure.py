@@ -44,7 +44,7 @@ class ErasedRuns(NamedTuple):
     """Number of runs that were not erased, because they have not ended, or a replay or their batch has not."""
 
 
-class _Batch(NamedTuple):
+class _Erasure(NamedTuple):
     """The runs of one transaction, without comparisons and replays."""
 
     erased: set[str]
@@ -117,7 +117,7 @@ class ErasureStore(StorePart):
         query = _select_runs(user, key, runs.c.id).where(runs.c.id.not_in(except_runs)).limit(ERASE_BATCH_SIZE)
         return (await self._read(query)).scalars().all()
 
-    async def _erase(self, run_ids: Sequence[str], *, by: str, user: str | None = None) -> _Batch:
+    async def _erase(self, run_ids: Sequence[str], *, by: str, user: str | None = None) -> _Erasure:
         await self._write_queue.flush()
         origins = await find_copies(self._reader, run_ids)
         write = partial(_erase_runs, origins=origins, by=by, user=user)
@@ -130,7 +130,7 @@ def _select_runs(user: str, key: str | None, *columns: Any) -> Select[Any]:
     return query if key is None else query.where(runs.c.key == key)
 
 
-def _erase_runs(connection: Connection, *, origins: Origins, by: str, user: str | None) -> _Batch:
+def _erase_runs(connection: Connection, *, origins: Origins, by: str, user: str | None) -> _Erasure:
     """Erases the runs, and their copies, of which none is in progress; `origins` has what each of them repeats."""
     columns = [runs.c[name] for name in ("id", "key", "api", "status", "session", "idempotency_key")]
     rows = connection.execute(select(*columns).where(runs.c.id.in_(origins))).all()
@@ -141,7 +141,7 @@ def _erase_runs(connection: Connection, *, origins: Origins, by: str, user: str 
     if ended:
         _erase_everywhere(connection, ended, places, user)
         _record(connection, [row.id for row in ended], by)
-    return _Batch({row.id for row in ended if row.api not in INTERNAL_APIS}, in_progress)
+    return _Erasure({row.id for row in ended if row.api not in INTERNAL_APIS}, in_progress)
 
 
 def _is_in_progress(row: Row[Any], place: Place | None, unfinished: Collection[Place]) -> bool:

@@ -18,7 +18,7 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 log = logging.getLogger("rl_conductor_server.store")
 
-MERGE_PAGES = 500
+MERGE_PAGES = 200
 """Number of pages of the index that are merged in one transaction, during which no other process can write."""
 LOG_TIMEOUT = 1.0
 """Seconds that the write-ahead log waits for queries that still read it; meanwhile no process can write."""
