@@ -121,6 +121,14 @@ def test_finished_runs_are_exported_as_traces(cli: Cli, kept: str, tmp_path: Pat
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "exported 2 traces\n")
 
 
+@pytest.mark.parametrize(("limit", "has_more"), [("2", True), ("3", False)])
+def test_an_export_says_if_there_are_more_runs(
+    cli: Cli, kept: str, tmp_path: Path, limit: str, *, has_more: bool
+) -> None:
+    result = cli("runs", "--store", kept, "--export", str(tmp_path / "runs.jsonl"), "--limit", limit)
+    assert ("there are older runs than the 2 newest; raise --limit" in result.stderr) is has_more
+
+
 def test_an_export_carries_feedback_and_is_otherwise_unchanged(cli: Cli, kept: str, tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     cli("runs", "--export", str(file), "--store", kept)

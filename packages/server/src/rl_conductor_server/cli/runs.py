@@ -161,9 +161,7 @@ def runs(
     times = {"since": since, "before": before}
     search = _search(text=text, status=status, model=model, worker=worker, feedback=feedback, **times, **client)
     if export is not None:
-        work = partial(_export, search, limit or EXPORTED_RUNS, export)
-        exported = store_options.with_store(store, config, work)
-        console.note(console.stderr(), f"exported {counted(exported, 'trace')}")
+        store_options.with_store(store, config, partial(_export, search, limit or EXPORTED_RUNS, export))
         return
     rows = store_options.with_store(store, config, lambda opened: opened.list_runs(search, limit=limit or LISTED_RUNS))
     if as_json:
@@ -184,17 +182,21 @@ def _reject_options(ctx: typer.Context) -> None:
         raise ConfigError(f"write options after {command!r}, not before it: {', '.join(options)}")
 
 
-async def _export(search: Search, limit: int, path: Path, store: Store) -> int:
-    """Write the traces and return their number."""
+async def _export(search: Search, limit: int, path: Path, store: Store) -> None:
+    """Write the traces and print their number, and whether there are more runs."""
     exported = 0
+    rows = await store.list_runs(search, limit=limit + 1)
     with open_for_writing(path) as write:
-        for row in await store.list_runs(search, limit=limit):
+        for row in rows[:limit]:
             trace = await store.get_trace(row.id)
             if trace is not None:
                 feedback = tuple(await store.feedback.list(row.id))
                 write(trace.model_copy(update={"feedback": feedback}).model_dump_json())
                 exported += 1
-    return exported
+    console.note(console.stderr(), f"exported {counted(exported, 'trace')}")
+    if len(rows) > limit:
+        advice = f"there are older runs than the {limit:,} newest; raise --limit to export them, too"
+        console.note(console.stderr(), advice, style="yellow")
 
 
 def _search(**fields: str | float | None) -> Search:
