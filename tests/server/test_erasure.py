@@ -432,7 +432,7 @@ async def test_a_query_that_reads_the_write_ahead_log_is_waited_for(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(remnants, "LOG_TIMEOUT", 0.01)
-    monkeypatch.setattr(remnants, "LOG_ATTEMPTS", 2)
+    monkeypatch.setattr(remnants, "LOG_PAUSE", 0.01)
     at = await serve(**SETTINGS)
     await post(at, **body())
     async with at.service.store._reader._engine.connect() as reader:

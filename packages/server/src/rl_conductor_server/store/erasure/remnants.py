@@ -20,9 +20,10 @@ log = logging.getLogger("rl_conductor_server.store")
 
 MERGE_PAGES = 200
 """Number of pages of the index that are merged in one transaction, during which no other process can write."""
-LOG_TIMEOUT = 1.0
+LOG_TIMEOUT = 0.2
 """Seconds that the write-ahead log waits for queries that still read it; meanwhile no process can write."""
-LOG_ATTEMPTS = 10
+LOG_ATTEMPTS, LOG_PAUSE = 10, 1.0
+"""Number of times that this is tried, and seconds between them."""
 
 
 async def merge_index(write_queue: WriteBehindQueue) -> None:
@@ -37,7 +38,7 @@ async def empty_log(reader: StoreReader) -> None:
     for _ in range(LOG_ATTEMPTS):
         if await reader.run(_empty_log):
             return
-        await asyncio.sleep(LOG_TIMEOUT)
+        await asyncio.sleep(LOG_PAUSE)
     log.warning("the write-ahead log of the store has erased texts until it is overwritten: a query took long")
 
 
