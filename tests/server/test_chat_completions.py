@@ -322,6 +322,29 @@ async def test_the_failure_of_one_choice_ends_the_whole_stream(serve: Serve) -> 
     await asyncio.wait_for(ended.wait(), SOON)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/chat/completions", {"messages": ASKED}),
+        ("POST", "/v1/messages", {"messages": ASKED, "max_tokens": 9}),
+        ("POST", "/v1/responses", {"input": "Say something."}),
+        ("GET", "/v1/responses/{response}?stream=true", None),
+        ("GET", "/feed?run={run}", None),
+    ],
+)
+async def test_proxies_are_told_to_pass_each_event_on_at_once(
+    serve: Serve, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    at = await serve()
+    response = await at.openai().responses.create(model="conductor-mini", input="Say something.")
+    path = path.format(response=response.id, run=response.id.replace("resp_", "run-"))
+    sent = None if body is None else {"model": "conductor-mini", "stream": True} | body
+    async with at.http.stream(method, path, json=sent) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        assert stream.headers["x-accel-buffering"] == "no"
+        assert stream.headers["cache-control"] == "no-store, no-transform"
+
+
 async def test_a_silent_stream_sends_heartbeats(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "HEARTBEAT_SECONDS", 0.05)
     at = await serve({"a": Gated("at last", lambda _: asyncio.sleep(1.0))})

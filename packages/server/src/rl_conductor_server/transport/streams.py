@@ -83,6 +83,10 @@ class TimedStream(StreamingResponse):
                 log.warning("a client took more than %g s to read a piece; its stream was closed", self._timeout)
 
 
+UNBUFFERED = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
+"""Headers that make proxies pass each event on at once: the first forbids to compress them, the second is nginx's."""
+
+
 class EventStream(TimedStream):
     """A response of server-sent events."""
 
@@ -96,8 +100,7 @@ class EventStream(TimedStream):
         on_close: Callable[[], None],
         headers: dict[str, str],
     ) -> None:
-        headers = headers | {"cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(content, timeout=timeout, on_close=on_close, headers=headers)
+        super().__init__(content, timeout=timeout, on_close=on_close, headers=headers | UNBUFFERED)
 
 
 def in_pieces(response: Response, *, timeout: float, on_close: Callable[[], None]) -> TimedStream:
