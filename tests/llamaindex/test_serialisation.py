@@ -64,6 +64,17 @@ def test_no_secret_is_serialised() -> None:
     assert SECRET.encode() not in pickle.dumps(conductor_by_names())
 
 
+def test_neither_the_text_of_a_conductor_nor_an_error_shows_the_keys_of_its_llms() -> None:
+    keyed: Any = EchoLLM(api_key=SECRET)
+    llm = Conductor({"a": keyed}, planner=keyed)
+    assert SECRET in repr(keyed)
+    assert "workers={'a': {'object': 'EchoLLM'}}, planner={'object': 'EchoLLM'}" in repr(llm)
+    with pytest.raises(ConfigError, match=r"^limits is EchoLLM\(.*\[secret\].*: write") as caught:
+        llm.limits = keyed
+    for text in (repr(llm), str(llm), str(caught.value)):
+        assert SECRET not in text
+
+
 def test_objects_must_be_passed_again() -> None:
     data = json.loads(conductor(EchoLLM()).to_json())
     assert data["workers"]["drafter"] == {"object": "EchoLLM"}

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, PrivateAttr, SecretStr
 
 from rl_conductor.errors import AuthenticationError
-from rl_conductor.models.redaction import find_secrets, redact_secrets, redacted_text, redacting
+from rl_conductor.models.redaction import find_secrets, redact_secrets, redacted_repr, redacted_text, redacting
 
 KEY = "sk-0123456789abcdefwxyz"
 
@@ -167,3 +167,8 @@ def test_an_error_does_not_keep_the_vendors_own_which_may_quote_the_key() -> Non
     with pytest.raises(AuthenticationError) as caught, redacting(KEY):
         refuse()
     assert caught.value.__context__ is None
+
+
+def test_an_object_in_an_error_shows_no_keys_and_not_all_of_a_long_text() -> None:
+    assert "api_key='[secret]'" in redacted_repr(Client(api_key=KEY))
+    assert len(redacted_repr("x" * 5_000)) == 1_000

@@ -32,6 +32,7 @@ from rl_conductor.models.google.wire import THOUGHT_PREFIX
 from rl_conductor.models.object_parts import instances_in, parts_of
 from rl_conductor.models.openai.wire import TIERS_WITH_OWN_PRICE, TokenCounts, response_format_of, token_counts
 from rl_conductor.models.prices import price_of, priced
+from rl_conductor.models.redaction import redacted_repr
 from rl_conductor.models.replies.checks import checked
 from rl_conductor.models.request_options import allows_parallel_calls, parse_response_format, parse_tool_choice
 from rl_conductor.plan_text.grammar import PLAN_FORMAT_NAME
@@ -96,6 +97,7 @@ __all__ = [
     "priced",
     "profile_named",
     "prompt_in",
+    "redacted_repr",
     "require",
     "response_format_of",
     "result_text",

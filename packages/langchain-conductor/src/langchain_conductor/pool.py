@@ -20,7 +20,7 @@ from langchain_conductor.models.nested_conductor import NestedConductor
 from langchain_conductor.models.prices import holds_conductor
 from rl_conductor import Conductor
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import Described, WorkerFunction, is_worker_function, worker_from
+from rl_conductor.integration import Described, WorkerFunction, is_worker_function, redacted_repr, worker_from
 from rl_conductor.models import Model, model
 from rl_conductor.pool import Worker, WorkerPool
 from rl_conductor.types import Card, Sampling
@@ -76,7 +76,7 @@ def to_core_model(source: AnyModel) -> Model:
     if is_worker_function(source):
         return CountedFunction(source)
     accepted = "a chat model, a runnable, a function, 'provider:model' or a core Model"
-    raise ConfigError(f"{source!r} is not a model; write {accepted}")
+    raise ConfigError(f"{redacted_repr(source)} is not a model; write {accepted}")
 
 
 def unwrap_conductor(source: Runnable[Any, Any]) -> tuple[Conductor, CallDefaults] | None:

@@ -12,6 +12,7 @@ from rl_conductor.agents.function_tool import FunctionTool
 from rl_conductor.agents.mcp_server import MCPServer
 from rl_conductor.agents.tool import ToolSource, ToolSourceError, WorkerTool
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.redaction import redacted_repr
 
 AnyTool = Callable[..., Any] | str | WorkerTool | ToolSource
 """A Python function, its name as `module:function`, an MCP server or its URL, or a tool of another kind."""
@@ -81,5 +82,7 @@ def _resolve(item: AnyTool) -> WorkerTool | ToolSource:
     if isinstance(item, WorkerTool | ToolSource):
         return item
     if not callable(item):
-        raise ConfigError(f"tools={item!r} is not a function; pass functions, 'module:function' names or MCP servers")
+        raise ConfigError(
+            f"tools={redacted_repr(item)} is not a function; pass functions, 'module:function' names or MCP servers"
+        )
     return FunctionTool(item)

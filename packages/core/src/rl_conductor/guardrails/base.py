@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol, get_args
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model
+from rl_conductor.models.redaction import redacted_repr
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Completion, FilePart, ImagePart, Message, Request
@@ -149,7 +150,7 @@ def bind_guardrails(guardrails: Sequence[Guardrail], pool: WorkerPool) -> tuple[
     """
     for guardrail in guardrails:
         if not isinstance(guardrail, Guardrail):
-            raise ConfigError(f"guardrails has {guardrail!r}; write objects of subclasses of Guardrail")
+            raise ConfigError(f"guardrails has {redacted_repr(guardrail)}; write objects of subclasses of Guardrail")
     names = [guardrail.name for guardrail in guardrails]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

@@ -137,6 +137,11 @@ def environment_secrets() -> set[str]:
     return {value for name, value in os.environ.items() if is_secret_variable(name)}
 
 
+def redacted_repr(value: object) -> str:
+    """Returns the `repr` of an object of a user, for an error, without the keys in it, which some libraries show."""
+    return redact_secrets(repr(value)[:MAX_SEARCHED_CHARS], find_secrets(value))[:MAX_ERROR_LENGTH]
+
+
 def redacted_text(error: object, source: object) -> str:
     """Returns the text of an error without the keys in `source` and in the environment.
 

@@ -14,6 +14,7 @@ from rl_conductor.agents.tool_loop import ToolLoopModel
 from rl_conductor.agents.toolset import AnyTool
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model, model
+from rl_conductor.models.redaction import redacted_repr
 from rl_conductor.models.replies.reasoning_reader import ReasoningMemory
 from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.trace.setup import WorkerSetup
@@ -179,15 +180,15 @@ def _to_model(model_or_name: object) -> object:
 
 def why_not_a_model(thing: object, *, accepted: str = "a model, 'provider:model' or a function") -> str:
     """Explains why a value is not a model, and names the values that are accepted."""
-    members = ("name", "capabilities", "price", "complete", "stream", "aclose")
-    missing = [member for member in members if not hasattr(thing, member)]
-    if "complete" not in missing:
-        return f"{thing!r} is not a complete model: it has no {' and no '.join(missing)}; subclass rl_conductor.Model"
     roots = {base.__module__.partition(".")[0] for base in type(thing).__mro__}
     for root, package in FRAMEWORKS.items():
         if root in roots:  # its repr would show the whole client
             return f"{type(thing).__name__} belongs to another framework; {package} takes it as a worker"
-    return f"{thing!r} is not a model; pass {accepted}"
+    members = ("name", "capabilities", "price", "complete", "stream", "aclose")
+    missing = " and no ".join(member for member in members if not hasattr(thing, member))
+    if hasattr(thing, "complete"):
+        return f"{redacted_repr(thing)} is not a complete model: it has no {missing}; subclass rl_conductor.Model"
+    return f"{redacted_repr(thing)} is not a model; pass {accepted}"
 
 
 def _complete_card(name: str, model: Model, card: Card, description: str | None) -> Card:

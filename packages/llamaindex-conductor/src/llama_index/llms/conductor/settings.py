@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Self
 
@@ -14,7 +14,14 @@ import rl_conductor
 from rl_conductor import DiscoveredPool, Limits, Policy, Sampling, Worker
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
-from rl_conductor.integration import AccessMode, LearnedSource, ProfileName, first_field_error, select_pool
+from rl_conductor.integration import (
+    AccessMode,
+    LearnedSource,
+    ProfileName,
+    first_field_error,
+    redacted_repr,
+    select_pool,
+)
 
 from .instrumentation import instrument_pool
 from .workers import (
@@ -99,7 +106,7 @@ class ConductorSettings(FunctionCallingLLM):
             try:
                 self.__pydantic_validator__.validate_assignment(copy, name, value)
             except ValidationError as error:
-                raise ConfigError(f"{name} is {value!r}: {first_field_error(error).message}") from None
+                raise ConfigError(f"{name} is {redacted_repr(value)}: {first_field_error(error).message}") from None
         copy._build_core(update.keys())  # noqa: SLF001
         return copy
 
@@ -167,6 +174,12 @@ class ConductorSettings(FunctionCallingLLM):
     @field_serializer("policy", "limits")
     def _serialize_model(self, value: BaseModel | None) -> dict[str, Any] | None:
         return None if value is None else value.model_dump(mode="json")
+
+    @override
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # LlamaIndex's LLMs show their API keys in their own texts.
+        serialised = self.model_dump(include={"workers", "planner", "conductor_source", "guardrails"})
+        yield from ((name, serialised.get(name or "", value)) for name, value in super().__repr_args__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickles the workers themselves; LlamaIndex's default silently omits those that can't be pickled.
