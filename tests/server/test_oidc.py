@@ -397,6 +397,15 @@ async def test_the_user_info_is_read_if_the_token_has_no_email(serve: Serve, pro
     assert (await sign_in(at)).status_code == 401
 
 
+async def test_an_email_counts_only_if_the_provider_verified_this_one(serve: Serve, provider: Provider) -> None:
+    provider.claims = {"email": "ann@example.com"}
+    provider.info = {"sub": "user-1", "email": "eve@example.com", "email_verified": True}
+    at = await serve(keys=KEYS, oidc=oidc(provider))
+    assert (await sign_in(at)).status_code == 403
+    provider.info = {"sub": "user-1", "email": "ann@example.com", "email_verified": True}
+    assert (await sign_in(at)).status_code == 200
+
+
 async def test_groups_that_only_the_user_info_has_count(serve: Serve, provider: Provider) -> None:
     provider.info = {"sub": "user-1", "groups": ["platform"]}
     at = await serve(keys=KEYS, oidc=oidc(provider, admins={"groups": ["platform"]}))

@@ -183,11 +183,9 @@ class OidcClient:
         groups = find_claim(claims, self._entry.groups_claim)
         if groups is None:
             groups = find_claim(info, self._entry.groups_claim)
-        both = {**info, **claims}
-        email = both.get("email") if both.get("email_verified") in (True, "true") else None
         return Identity(
             subject=str(claims["sub"]),
-            email=None if email is None else str(email).lower(),
+            email=_verified_email(claims, info),
             groups=tuple(str(group) for group in groups) if isinstance(groups, list) else (),
             id_token=None if self._end_session_endpoint is None else id_token,
         )
@@ -237,6 +235,15 @@ class OidcClient:
         if not isinstance(body, dict):
             raise _unavailable("its metadata is no JSON object")
         return body
+
+
+def _verified_email(claims: Mapping[str, Any], info: Mapping[str, Any]) -> str | None:
+    """Returns the email if the provider verified it: the ID token counts before the user info, if that has the same."""
+    sources = [source for source in (claims, info) if source.get("email") is not None]
+    email = str(sources[0]["email"]) if sources else None
+    answers = [source.get("email_verified") for source in sources if str(source["email"]) == email]
+    is_verified = next((answer for answer in answers if answer is not None), None) in (True, "true")
+    return email.lower() if email is not None and is_verified else None
 
 
 def _encode_basic(
