@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import anthropic
@@ -19,6 +20,7 @@ from rl_conductor.errors import (
     UnreachableError,
 )
 from rl_conductor.models.foreign_errors import host_error, model_error
+from rl_conductor.pool.function_model import FunctionModel
 
 SECRET = "sk-very-secret-key"
 
@@ -121,3 +123,22 @@ async def test_a_users_own_model_that_fails_otherwise_is_not_called_again() -> N
     with pytest.raises(RunError, match="broken raised ZeroDivisionError: oh") as caught:
         await Conductor(ScriptedModel("no plan"), {"broken": Broken()}).run("Why?")
     assert len([call for call in caught.value.trace.calls if call.worker]) == 1
+
+
+@pytest.mark.parametrize("is_quoted", [True, False])
+async def test_a_traceback_has_the_cause_of_a_functions_error_unless_that_shows_a_key(is_quoted: bool) -> None:
+    api_key = SECRET
+
+    def look_up(_: str) -> str:
+        try:
+            int(api_key if is_quoted else "no number")
+        except ValueError as error:
+            raise LookupError("nothing there") from error
+        return ""
+
+    with pytest.raises(ModelError, match="nothing there") as caught:
+        await FunctionModel(look_up).complete(Request.user("q"))
+    text = "".join(traceback.format_exception(caught.value))
+    assert ("no number" in text) is not is_quoted
+    assert SECRET not in text
+    assert (caught.value.__context__ is None) is is_quoted

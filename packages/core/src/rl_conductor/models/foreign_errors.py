@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -9,7 +10,7 @@ from rl_conductor._internal.blocking import exclude_running_loop, is_loop_error
 from rl_conductor.errors import ConductorError, ModelError, ModelTimeoutError, ScriptError, UnreachableError
 from rl_conductor.models.base import Model
 from rl_conductor.models.openai.errors import refusal
-from rl_conductor.models.redaction import REDACTED, redacted_text
+from rl_conductor.models.redaction import environment_secrets, find_secrets, redact_secrets, redacted_text
 from rl_conductor.models.vendor_errors import parse_retry_after
 from rl_conductor.types import Usage
 
@@ -39,7 +40,18 @@ def raise_translated(error: BaseException, model: Model, *, usage: Usage | None 
     if is_loop_error(error):
         translated.args = (f"{translated}; {LOOP_ADVICE}",)
     translated.usage = usage
-    raise translated from None if REDACTED in str(translated) else error  # a traceback would quote the key as well
+    if not _shows_key(error, model):
+        raise translated from error
+    try:
+        raise translated from None
+    finally:
+        translated.__context__ = None  # error trackers may read it all the same
+
+
+def _shows_key(error: BaseException, source: object) -> bool:
+    """Returns whether a traceback of an error, with its notes and causes, would show a key."""
+    text = "".join(traceback.format_exception(error))
+    return redact_secrets(text, find_secrets(source) | environment_secrets()) != text
 
 
 def host_error(
