@@ -6,7 +6,9 @@ import functools
 import gc
 import signal
 import ssl
+from collections import defaultdict
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +28,19 @@ if find_spec("hypothesis") is not None:
     # How long an example takes, or drawing it, says more of what else the machine does than of what is tested.
     settings.register_profile("busy", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Starts modules with slow tests first, those with the longest time limit before the others.
+
+    In parallel, a module runs in one process, and none that takes minutes is left over at the end.
+    """
+    limits: dict[Path, float] = defaultdict(float)
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        if limit is not None and item.get_closest_marker("slow") is not None:
+            limits[item.path] = max(limits[item.path], limit.args[0])
+    items.sort(key=lambda item: -limits[item.path])
 
 
 def pytest_collection_finish() -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import re
 import runpy
-import shlex
-import subprocess
-import sys
 import textwrap
 import tomllib
 from pathlib import Path
@@ -15,14 +12,12 @@ from pathlib import Path
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
+from example_programs import PROGRAMS, REAL_MODELS
 from forks import run_program
 from migrations import ScriptedVendor
 from rl_conductor_server.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[1]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-REAL_MODELS = {"llamaindex_swap", "quickstart", "rag_swap"}
-"""Examples that run the embedded models."""
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 SOURCES = sorted(
@@ -91,27 +86,9 @@ def test_a_block_with_models_of_a_vendor_runs_alone(block: CodeExample) -> None:
 
 
 @pytest.mark.parametrize(
-    "example", [path for path in EXAMPLES if path.stem not in REAL_MODELS], ids=lambda path: path.stem
+    "example", [path for path in PROGRAMS if path.stem not in REAL_MODELS], ids=lambda path: path.stem
 )
 def test_an_example_runs(example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(example.parent)  # as `python examples/...` does
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out.strip()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("example", [path for path in EXAMPLES if path.stem in REAL_MODELS], ids=lambda path: path.stem)
-def test_an_example_runs_with_embedded_models(example: Path) -> None:
-    done = subprocess.run([sys.executable, "-W", "error", str(example)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_first_command_of_the_readme_answers_as_shown() -> None:
-    (command,) = re.findall(r"^\.venv/bin/rl-conductor (ask --pool .*)$", PAGES[0].read_text(), re.MULTILINE)
-    program = Path(sys.executable).with_name("rl-conductor")
-    done = subprocess.run([program, *shlex.split(command)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "594\n"), done.stderr

@@ -1,4 +1,4 @@
-"""The examples with a vendor's models, chosen by nothing but the environment; `test_docs.py` runs them without."""
+"""The examples with a vendor's models, chosen by nothing but the environment; `test_docs*.py` run them without."""
 
 from __future__ import annotations
 
