@@ -1,4 +1,4 @@
-"""One of several processes that share a warm start and a step: prints the results of both as JSON."""
+"""Prints the results of a warm start and of a step that several processes share as JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from accelerate import PartialState
 from shared_step import step
 from shared_warm_start import warm_start
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps({"warm_start": warm_start(Path(sys.argv[1])), "step": step()}))
+
+def share_training(home: Path) -> None:
+    sys.stdout.write(json.dumps({"warm_start": warm_start(home), "step": step()}))
+    sys.stdout.flush()
     PartialState().destroy_process_group()

@@ -1,19 +1,14 @@
-"""A toy training: of two workers one is always right, and a tiny model with random weights has to learn which.
-
-As a program it trains in the folder of its first argument, with the settings of its second (JSON), until it is killed
-or done.
-"""
+"""A toy training: of two workers one is always right, and a tiny model with random weights has to learn which."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import random_model
+from forks import start_fork
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
@@ -68,16 +63,26 @@ def config(folder: Path, **changed: Any) -> TrainConfig:
 
 
 def kill(home: Path, *, after: int, **changed: Any) -> None:
-    """Trains in a subprocess, and kills that after a number of steps."""
-    program = [sys.executable, __file__, str(home), json.dumps(changed)]
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": paths}
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
+    """Trains in another process, and kills that after a number of steps."""
+    reading, writing = os.pipe()
+    training = start_fork(_train_aloud, home, changed, environment=os.environ, stdout=writing)
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        for line in lines:
             if line == f"{after}\n":
-                running.kill()
+                training.kill()
                 break
+    training.join()
+
+
+def _train_aloud(home: Path, changed: dict[str, Any]) -> None:
+    """Trains in a folder, and prints the number of each step."""
+    train(config(home, **changed), home / "run", pool(), on_step=_print_step)
+
+
+def _print_step(number: int, _metrics: StepMetrics) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
 
 
 def _demonstrations() -> list[Demonstration]:
@@ -87,13 +92,3 @@ def _demonstrations() -> list[Demonstration]:
         Step(subtask="Solve it.", worker="wrong"),
     ]
     return [Demonstration(question=QUESTION, workflow=Workflow(steps=(step,))) for step in steps]
-
-
-def print_step(number: int, _metrics: StepMetrics) -> None:
-    sys.stdout.write(f"{number}\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    home, changed = Path(sys.argv[1]), json.loads(sys.argv[2])
-    train(config(home, **changed), home / "run", pool(), on_step=print_step)

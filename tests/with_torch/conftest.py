@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import processes
+from forks import FORKS
 
-collect_ignore_glob = ["test_*.py"] if find_spec("torch") is None else []
+collect_ignore_glob = ["test_*.py"]
+if find_spec("torch") is not None:
+    collect_ignore_glob = []
+    # Imported once for all processes that train: torch and TRL take half a minute of processor time.
+    FORKS.set_forkserver_preload(["rl_conductor_training.train.train"])
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Threads that wait for each other on busy cores make a tiny model many times slower.
@@ -21,5 +25,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 @pytest.fixture(scope="session")
 def shared_training(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each of two processes says that share a warm start and a step."""
-    program = Path(processes.__file__).with_name("shared_training.py")
-    return processes.told(str(program), str(tmp_path_factory.mktemp("shared")), count=2)
+    from shared_training import share_training  # noqa: PLC0415 - needs torch
+
+    return processes.told(share_training, tmp_path_factory.mktemp("shared"), count=2)
