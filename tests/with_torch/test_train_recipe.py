@@ -13,9 +13,14 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "cpu.toml"
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_real_models_train_for_a_step_on_a_processor(tmp_path: Path) -> None:
-    recipe = tmp_path / "cpu.toml"  # with fewer plans in a step, each of which runs its workflow
+    recipe = tmp_path / "cpu.toml"  # with fewer plans in a step, each of which runs its workflow with smaller workers
     text = RECIPE.read_text(encoding="utf-8")
-    for setting, quicker in (("questions = 2", "questions = 1"), ("rollouts = 4", "rollouts = 2")):
+    workers = "".join(f'{name} = "embedded:smollm2-135m"\n' for name in ("reader", "coder", "writer"))
+    for setting, quicker in (
+        ("questions = 2", "questions = 1"),
+        ("rollouts = 4", "rollouts = 2"),
+        ("[pool.small]\n", f"[pool.small]\n{workers}"),
+    ):
         assert setting in text
         text = text.replace(setting, quicker)
     recipe.write_text(text, encoding="utf-8")
