@@ -158,6 +158,6 @@ def _read_signature(function: WorkerFunction, name: str) -> _Signature:
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if not (positional or keywords) or any(each.name not in keywords for each in required):
-        shown = f"{name.removeprefix('function:')}{signature}"
-        raise ConfigError(f"{shown} can't be a worker: write a function of (subtask) or (subtask, replies)")
+        header = f"{name.removeprefix('function:')}{signature}"
+        raise ConfigError(f"{header} can't be a worker: write a function of (subtask) or (subtask, replies)")
     return _Signature(tuple(positional), tuple(keywords))

@@ -227,11 +227,13 @@ class _Call:
     def _spending(self) -> Spending:
         """Adds up the spending of all processes and of earlier calls."""
         previous, budget = self.previous, self.setup.budget
-        spent, unanswered = (sum(gather_object([amount]), NOTHING) for amount in (budget.spending, budget.unanswered))
+        spending, unanswered = (
+            sum(gather_object([amount]), NOTHING) for amount in (budget.spending, budget.unanswered)
+        )
         return Spending(
-            usd=previous.usd + spent.usd,
-            tokens=previous.tokens + spent.tokens,
-            calls=previous.calls + spent.calls,
+            usd=previous.usd + spending.usd,
+            tokens=previous.tokens + spending.tokens,
+            calls=previous.calls + spending.calls,
             is_lower_bound=bool(unpriced_workers(self.setup.pool)),
             unanswered_usd=previous.unanswered_usd + unanswered.usd,
             unanswered_tokens=previous.unanswered_tokens + unanswered.tokens,
