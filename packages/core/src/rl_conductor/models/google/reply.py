@@ -143,7 +143,7 @@ class Reply:
         finish = parse_finish_reason(self._finish, tool_calls=bool(self._calls))
         usage = priced(self._usage.to_usage() if self._usage else Usage(), price)
         if self._finish != "STOP" and finish in ("stop", "tool_calls"):  # such as `MALFORMED_FUNCTION_CALL` or `OTHER`
-            raise self._error(f"the reply ended with {self._finish!r}"[:MAX_ERROR_LENGTH], usage)
+            raise self._error(f"the reply ended with {self._finish!r}", usage)
         return Completion(
             message=Message(
                 role="assistant", content=tuple(part.close() for part in self._parts), tool_calls=tuple(self._calls)
@@ -203,4 +203,5 @@ class Reply:
             raise self._error(f"not a reply of the protocol: {describe_violation(error)}") from None
 
     def _error(self, reason: str, usage: Usage | None = None) -> BadResponseError:
-        return BadResponseError(f"{self._requested}: {reason}", model=self._requested, usage=usage)
+        message = f"{self._requested}: {reason}"[:MAX_ERROR_LENGTH]
+        return BadResponseError(message, model=self._requested, usage=usage)
