@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,12 +113,26 @@ def cli() -> Callable[..., Result]:
     """The command line in this process: `cli("ask", "..."), input="..."`."""
 
     def run(*arguments: str, text: str | bytes | None = None) -> Result:
-        result = CliRunner().invoke(app, list(arguments), input=text)
+        with _restoring_log():
+            result = CliRunner().invoke(app, list(arguments), input=text)
         unexpected = result.exception is not None and not isinstance(result.exception, SystemExit)
         assert not unexpected, repr(result.exception)
         return result
 
     return run
+
+
+@contextmanager
+def _restoring_log() -> Iterator[None]:
+    """Undoes what `serve` configures: its handler writes to the output of the command, which is closed afterwards."""
+    loggers = [logging.getLogger(name) for name in (None, "rl_conductor", "rl_conductor_server")]
+    before = [(logger.handlers[:], logger.level) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, (handlers, level) in zip(loggers, before, strict=True):
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
 
 
 @pytest.fixture

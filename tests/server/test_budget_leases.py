@@ -176,7 +176,8 @@ async def test_the_budgets_of_idle_keys_are_not_read(start: Start, monkeypatch: 
     for _ in range(3):
         here.key.return_unused()
     assert reads == []
-    await there.spend("0.90")
+    await here.store.write_queue.flush()
+    assert await there.spend("0.90") == "made"
     await there.store.write_queue.flush()
     for _ in range(2):
         with pytest.raises(ApiError, match=r"budget of \$1 .* is used up"):

@@ -23,7 +23,7 @@ from server.conftest import Serve
 
 HARMLESS = {
     ChatBody: {"audio", "web_search_options"},
-    ResponsesBody: {"access_programs", "context_management", "image", "personality"},
+    ResponsesBody: {"access_programs", "background_options", "context_management", "image", "personality"},
     MessagesBody: {
         *("container", "context_management", "diagnostics", "fallback_credit_token", "fallbacks", "speed"),
         *("betas", "user_profile_id", "workspace_id"),  # the SDK sends them as headers
