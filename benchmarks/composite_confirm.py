@@ -89,18 +89,19 @@ def load_adapter(
     return model, encode_questions(questions, prompt, loaded), reader
 
 
+def greedy_plans(model: PeftModel, encoded: Sequence[EncodedQuestion], reader: PlanReader) -> list[Workflow | None]:
+    """Returns the greedy plan of an adapter for each question; `None` for an invalid one."""
+    batches = (encoded[start : start + BATCH] for start in range(0, len(encoded), BATCH))
+    return [plan for batch in batches for plan in reader.greedy_plans(model, batch)]
+
+
 def run_adapter(
     adapter: Path, questions: Sequence[TableQuestion], task: Task, file: Path, args: argparse.Namespace
 ) -> GreedyRuns:
     """Scores the greedy plans of an adapter, and runs those that are not in the table; or reads the stored scores."""
     if file.exists():
         return read_value(file, GreedyRuns)
-    model, encoded, reader = load_adapter(adapter, questions, args.dtype)
-    plans = [
-        plan
-        for start in range(0, len(encoded), BATCH)
-        for plan in reader.greedy_plans(model, encoded[start : start + BATCH])
-    ]
+    plans = greedy_plans(*load_adapter(adapter, questions, args.dtype))
     known = [question.score(plan) for question, plan in zip(questions, plans, strict=True)]
     scores = asyncio.run(run_others(plans, known, questions, task, args.cache))
     runs = GreedyRuns(plans=tuple(plans), scores=tuple(scores), in_table=len(known) - known.count(None))
