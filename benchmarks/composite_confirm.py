@@ -96,14 +96,24 @@ def greedy_plans(model: PeftModel, encoded: Sequence[EncodedQuestion], reader: P
 
 
 def run_adapter(
-    adapter: Path, questions: Sequence[TableQuestion], task: Task, file: Path, args: argparse.Namespace
+    adapter: Path,
+    questions: Sequence[TableQuestion],
+    task: Task,
+    file: Path,
+    *,
+    dtype: str,
+    cache: Path,
+    has_table: bool = True,
 ) -> GreedyRuns:
-    """Scores the greedy plans of an adapter, and runs those that are not in the table; or reads the stored scores."""
+    """Scores the greedy plans of an adapter, or reads the stored scores.
+
+    Plans that are not in the table are run; without `has_table`, all are.
+    """
     if file.exists():
         return read_value(file, GreedyRuns)
-    plans = greedy_plans(*load_adapter(adapter, questions, args.dtype))
-    known = [question.score(plan) for question, plan in zip(questions, plans, strict=True)]
-    scores = asyncio.run(run_others(plans, known, questions, task, args.cache))
+    plans = greedy_plans(*load_adapter(adapter, questions, dtype))
+    known = [question.score(plan) if has_table else None for question, plan in zip(questions, plans, strict=True)]
+    scores = asyncio.run(run_others(plans, known, questions, task, cache))
     runs = GreedyRuns(plans=tuple(plans), scores=tuple(scores), in_table=len(known) - known.count(None))
     write_value(file, runs)
     return runs
@@ -173,7 +183,9 @@ def run_method(
     for seed in args.seed:
         folder = args.out / f"seed-{seed}"
         file = folder / f"{method}-runs-on-heldout-{args.heldout_seed}.json"
-        found.append(run_adapter(last_adapter(folder, method), questions, task, file, args))
+        found.append(
+            run_adapter(last_adapter(folder, method), questions, task, file, dtype=args.dtype, cache=args.cache)
+        )
         runs = found[-1]
         line = (
             f"{method}, training {seed}: {sum(runs.scores) / len(runs.scores):.2f} right, {runs.in_table} in the table"

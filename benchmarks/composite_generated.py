@@ -15,20 +15,18 @@ questions of `composite_confirm.py` in new wordings and on the handwritten ones,
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 from composite_cards import BASE, PUBLISHED, permute
-from composite_confirm import GreedyRuns, greedy_plans, load_adapter, run_others
+from composite_confirm import load_adapter, run_adapter
 from composite_weights import build_prompt
 from rich.console import Console
 
 from rl_conductor import Message, Workflow
-from rl_conductor._internal.jsonl import read_value, write_value
-from rl_conductor.scoring import Sample, Task, split_of
+from rl_conductor.scoring import Sample, split_of
 from rl_conductor_training.bench.settings import read_settings
 from rl_conductor_training.bench.systems.workflow_list import WorkflowList
 from rl_conductor_training.statistics import estimate
@@ -203,21 +201,8 @@ def print_answers(args: argparse.Namespace, console: Console) -> None:
         for name, task in tasks.items():
             questions = permute(questions_of(task.samples), "heldout", 1, heldout=True)
             file = folder / f"answers-{name.replace(' ', '-')}.json"
-            runs = run_adapter(adapter, questions, task, file, args)
+            runs = run_adapter(adapter, questions, task, file, dtype=args.dtype, cache=args.answers, has_table=False)
             print_shares(arm, {name: list(task.samples)}, runs.scores, console)
-
-
-def run_adapter(
-    adapter: Path, questions: Sequence[TableQuestion], task: Task, file: Path, args: argparse.Namespace
-) -> GreedyRuns:
-    """Runs the greedy plans of an adapter, or reads the stored scores."""
-    if file.exists():
-        return read_value(file, GreedyRuns)
-    plans = greedy_plans(*load_adapter(adapter, questions, args.dtype))
-    scores = asyncio.run(run_others(plans, [None] * len(plans), questions, task, args.answers))
-    runs = GreedyRuns(plans=tuple(plans), scores=tuple(scores), in_table=0)
-    write_value(file, runs)
-    return runs
 
 
 def main() -> None:

@@ -29,11 +29,11 @@ from rl_conductor.agents.tool import (
     check_argument_length,
     vendor_safe_name,
 )
-from rl_conductor.agents.variable_secrets import variable_secrets
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.endpoints import is_http_url, redact_url, url_secrets
 from rl_conductor.models.http.request_log import redact_in_logs
 from rl_conductor.models.redaction import redact_secrets
+from rl_conductor.models.variable_secrets import variable_secrets
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Tool
 
@@ -105,8 +105,7 @@ class MCPServer:
         self.env = {key: SecretStr(value) for key, value in (env or {}).items()}
         self.headers = {key: SecretStr(value) for key, value in (headers or {}).items()}
         self._connections = PerLoop(partial(_connect, self))
-        self._warned: set[str] = set()
-        """The tools about which a warning says that they are left out."""
+        self._warned: set[str] = set()  # names of tools about which a warning was logged
         redact_in_logs(url)
 
     @property

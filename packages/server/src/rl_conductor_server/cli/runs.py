@@ -157,9 +157,8 @@ def runs(
         return
     if export is not None and as_json:
         raise ConfigError("--json and --export don't go together; an export is JSON")
-    client = {"key": key, "user": user, "metadata": metadata, "session": session}
-    times = {"since": since, "before": before}
-    search = _search(text=text, status=status, model=model, worker=worker, feedback=feedback, **times, **client)
+    rest = {"key": key, "user": user, "metadata": metadata, "session": session, "since": since, "before": before}
+    search = _search(text=text, status=status, model=model, worker=worker, feedback=feedback, **rest)
     if export is not None:
         store_options.with_store(store, config, partial(_export, search, limit or EXPORTED_RUNS, export))
         return

@@ -64,7 +64,7 @@ async def get_run(run: RunId, service: ServiceDependency) -> Response:
 
 @router.delete("/runs/{run}")
 async def delete_run(run: RunId, service: ServiceDependency, administrator: Administrator) -> dict[str, Any]:
-    """Erases what a run of any key said, and who asked."""
+    """Erases the content and the user of a run of any key."""
     return await erase_run(service, run, by=f"{ADMINISTRATOR} {administrator}")
 
 

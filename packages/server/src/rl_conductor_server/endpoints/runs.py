@@ -31,13 +31,13 @@ async def get_run(run: RunId, service: ServiceDependency, key: Caller) -> Respon
 
 @router.delete("/v1/runs/{run}")
 async def delete_run(run: RunId, service: ServiceDependency, key: Caller) -> dict[str, Any]:
-    """Erases what a run of this key said, and who asked."""
+    """Erases the content and the user of a run of this key."""
     key.check_rate()
     return await erase_run(service, run, by=key.name, key=key.name)
 
 
 async def erase_run(service: Service, run: str, *, by: str, key: str | None = None) -> dict[str, Any]:
-    """Erases a run; with `key`, only if it belongs to that API key. `by` says who erases, for the audit record.
+    """Erases a run; with `key`, only if it belongs to that API key. `by` names the author for the audit record.
 
     Raises:
         ApiError: there is no such run, or it is in progress.

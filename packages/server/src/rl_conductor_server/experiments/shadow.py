@@ -110,7 +110,7 @@ class ShadowRunner:
             return "error"
 
     async def _compare_unless_erased(self, answer: UserAnswer) -> Pair:
-        """Compares an answer; if that is erased meanwhile, so is what the comparison has stored."""
+        """Compares an answer; if that is erased meanwhile, the stored comparison is erased, too."""
         try:
             return await self._compare(answer)
         finally:

@@ -1,4 +1,4 @@
-"""Sign-in to the web pages at an OpenID Connect provider, and who may see what."""
+"""Sign-in to the web pages at an OpenID Connect provider, and the people who may see them."""
 
 from __future__ import annotations
 

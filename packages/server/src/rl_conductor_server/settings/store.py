@@ -1,4 +1,4 @@
-"""The database, and what a key may keep in it."""
+"""The database, and the limits of a key in it."""
 
 from __future__ import annotations
 

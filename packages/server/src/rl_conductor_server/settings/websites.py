@@ -1,4 +1,4 @@
-"""Websites whose pages may call the API from a browser."""
+"""Websites that may call the API from a browser."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class FeedbackRecord(Value):
 
 
 class ErasureRecord(Value):
-    """The erasure of what a run said, before its time was over."""
+    """The erasure of a run's content before its time was over."""
 
     event: Literal["erasure"] = "erasure"
     sequence: int

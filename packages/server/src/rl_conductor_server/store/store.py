@@ -14,7 +14,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Connection, Engine, Executable, Result, Row, select, text
+from sqlalchemy import Connection, Engine, Executable, Result, Row, select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rl_conductor.calls.budget import NOTHING, Amount
@@ -44,7 +44,7 @@ from rl_conductor_server.store.runs.experiments import ExperimentStore
 from rl_conductor_server.store.runs.feedback import FeedbackStore
 from rl_conductor_server.store.runs.idempotency import IdempotencyKeys
 from rl_conductor_server.store.runs.leases import END_BATCH_SIZE, RunLeases
-from rl_conductor_server.store.runs.queries import LISTED_COLUMNS, select_steps, select_workers
+from rl_conductor_server.store.runs.queries import LISTED_COLUMNS, is_paid_by, select_steps, select_workers
 from rl_conductor_server.store.runs.retention import delete_old_runs, delete_some
 from rl_conductor_server.store.runs.run_writer import (
     BeginRun,
@@ -286,14 +286,14 @@ class Store:
         Raises:
             ConfigError: another release wrote it in a format that this one can't read.
         """
-        query = select(runs.c.trace).where(runs.c.id == run, *_is_paid_by(key))
+        query = select(runs.c.trace).where(runs.c.id == run, *is_paid_by(key))
         body = (await self._read(query)).scalar_one_or_none()
         return None if body is None else await run_by_size(len(body), lambda: decode(Trace, body, run=run))
 
     async def measure_trace(self, run: str, *, key: str | None = None) -> int:
         """Returns the bytes of a trace; 0 if there is none."""
         size = count_octets(runs.c.trace, dialect=self._reader.dialect)
-        return (await self._read(select(size).where(runs.c.id == run, *_is_paid_by(key)))).scalar() or 0
+        return (await self._read(select(size).where(runs.c.id == run, *is_paid_by(key)))).scalar() or 0
 
     async def get_rounds(self, run: str) -> tuple[Round, ...]:
         """Returns the plans and finished steps of a run that has not ended.
@@ -305,7 +305,7 @@ class Store:
 
     async def get_run(self, run: str, *, key: str | None = None) -> RunRow | None:
         """Returns a run; with `key`, only if that API key paid for it."""
-        query = select(*LISTED_COLUMNS).where(runs.c.id == run, *_is_paid_by(key))
+        query = select(*LISTED_COLUMNS).where(runs.c.id == run, *is_paid_by(key))
         row = (await self._read(query)).first()
         return None if row is None else _run_row(row)
 
@@ -391,10 +391,6 @@ def _read_clock(connection: Connection) -> tuple[float, float]:
     """Returns the database's time, and that of `time.monotonic`, before a commit and a busy event loop take theirs."""
     now: float = connection.execute(select_now(connection.dialect.name)).scalar_one()
     return now, time.monotonic()
-
-
-def _is_paid_by(key: str | None) -> tuple[ColumnElement[bool], ...]:
-    return () if key is None else (runs.c.key == key,)
 
 
 def _run_row(row: Row[Any]) -> RunRow:

@@ -137,7 +137,7 @@ async def rate(run: RunId, visitor: AdministratorPage, form: Form) -> Response:
 
 @router.post("/runs/{run}/delete")
 async def delete_run(run: RunId, visitor: AdministratorPage, _: Form) -> Response:
-    """Erases what the run said and who asked, and redirects to what is left of it."""
+    """Erases the content and the user of a run, and redirects to its page."""
     by = ADMINISTRATOR if visitor.name is None else f"{ADMINISTRATOR} {visitor.name}"
     await erase_run(visitor.service, run, by=by)
     return see_other(f"/runs/{run}")

@@ -1,1 +1,1 @@
-"""Erases runs before their time is over: what they say and whose they are, in every table; what they cost stays."""
+"""Erases the content and the users of runs before their time is over, in every table; usage and cost stay."""

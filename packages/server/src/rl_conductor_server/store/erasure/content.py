@@ -1,4 +1,4 @@
-"""Erases what runs say, and keeps their rows with what they cost."""
+"""Erases the content of runs, and keeps their rows with usage and cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def erase_content(connection: Connection, run_ids: Collection[str]) -> None:
 
 
 def erase_reasons(connection: Connection, run_ids: Collection[str]) -> None:
-    """Erases the reasons of judges who compared the answers of runs."""
+    """Erases the reasons of judges that compared the answers of runs."""
     connection.execute(update(pairs).where(pairs.c.run.in_(run_ids)).values(reason=""))
 
 

@@ -1,4 +1,4 @@
-"""Erases what runs added to conversations, and the conversations of one user."""
+"""Erases the items that runs added to conversations, and the conversations of one user."""
 
 from __future__ import annotations
 

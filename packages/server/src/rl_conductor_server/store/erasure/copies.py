@@ -1,4 +1,4 @@
-"""Finds the runs that repeat what others say: comparisons of experiments, replays, and hits of the response cache."""
+"""Finds the runs that repeat others: comparisons of experiments, replays, and hits of the response cache."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class _Erasure(NamedTuple):
 
 
 class ErasureStore(StorePart):
-    """Erases what runs say, in all tables, and who asked; usage, times and names of models stay, and audit records.
+    """Erases the content and the users of runs in all tables; usage, times, names of models and audit records stay.
 
     `by` says who erases, for the audit record. `merge_index` has to be called some time later.
     """
@@ -89,7 +89,7 @@ class ErasureStore(StorePart):
         return {row.key: row.number for row in await self._read(query.order_by(runs.c.key))}
 
     async def erase_comparison(self, run: str) -> None:
-        """Erases what the runs said that compared an answer, if it was erased while they ran."""
+        """Erases the content of runs that compared an answer, if it was erased while they ran."""
         query = select(runs.c.id).where(runs.c.id == run, runs.c.trace.is_(None))
         if (await self._read(query)).first() is None:
             return
@@ -131,7 +131,7 @@ def _select_runs(user: str, key: str | None, *columns: Any) -> Select[Any]:
 
 
 def _erase_runs(connection: Connection, *, origins: Origins, by: str, user: str | None) -> _Erasure:
-    """Erases the runs, and their copies, of which none is in progress; `origins` has what each of them repeats."""
+    """Erases the runs, and their copies, of which none is in progress; `origins` has the run that each copy repeats."""
     columns = [runs.c[name] for name in ("id", "key", "api", "status", "session", "idempotency_key")]
     rows = connection.execute(select(*columns).where(runs.c.id.in_(origins))).all()
     places = {row.id: place for row in rows if (place := place_of(row.idempotency_key))}

@@ -1,4 +1,4 @@
-"""Removes what SQLite keeps of erased rows: entries of the index of texts, and old pages in the write-ahead log.
+"""Removes traces of erased rows in SQLite: entries of the index of texts, and old pages in the write-ahead log.
 
 The space of deleted rows is overwritten at once, see `PRAGMA secure_delete` in `database`. Postgres reuses it after
 `VACUUM`, and has no way to do so for a single row.

@@ -169,6 +169,11 @@ def exact_sum(column: ColumnElement[Any]) -> ColumnElement[Any]:
     return type_coerce(func.coalesce(total, 0), column.type)
 
 
+def is_paid_by(key: str | None) -> tuple[ColumnElement[bool], ...]:
+    """Returns the condition that a run belongs to an API key; empty for the runs of all keys."""
+    return () if key is None else (runs.c.key == key,)
+
+
 def select_workers() -> Select[Any]:
     """Select the names of all workers that were called, without reading all of their calls."""
     names = select(func.min(worker_usage.c.worker).label("name")).cte("names", recursive=True)

@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from rl_conductor.agents.variable_secrets import variable_secrets
+from rl_conductor.models.variable_secrets import variable_secrets
 
 
 @pytest.mark.parametrize(

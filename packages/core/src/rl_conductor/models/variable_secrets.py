@@ -1,4 +1,4 @@
-"""Finds the secrets in environment variables, by the variable's name and by what the value looks like. Pure.
+"""Finds the secrets in environment variables, by the variable's name and the look of its value. Pure.
 
 A value such as a region or the name of a project is no secret, and results that mention it have to stay readable.
 """
