@@ -265,7 +265,7 @@ async def test_the_planners_prompt_is_cached_up_to_the_newest_turn(service: Odd,
 
     system, example, turn = marked(service.requests[-1].body)
     assert system.startswith("You are a conductor.")
-    assert example.endswith('"access": ["all"]}]}')
+    assert example.endswith('"access":["all"]}]}')
     assert turn == "\n\n[user]\nThree."
 
 

@@ -37,8 +37,8 @@ TWO = Workflow(
 LISTS = 'model_id = [0, 2]\nsubtasks = ["Draft.", "Say \\"é\\".\\n"]\naccess_list = [[], ["all"]]'
 ROWS = '[0, "Draft.", []]\n[2, "Say \\"é\\".\\n", ["all"]]'
 OBJECT = (
-    '{"reasoning": "", "steps": [{"subtask": "Draft.", "worker": 0, "access": []}, '
-    '{"subtask": "Say \\"é\\".\\n", "worker": 2, "access": ["all"]}]}'
+    '{"reasoning":"","steps":[{"subtask":"Draft.","worker":0,"access":[]},'
+    '{"subtask":"Say \\"é\\".\\n","worker":2,"access":["all"]}]}'
 )
 
 
@@ -179,12 +179,12 @@ def test_the_rows_are_read_in_no_other_spelling(text: str) -> None:
     "text",
     [
         OBJECT + "x",
-        OBJECT.replace('"reasoning": "", ', ""),
-        OBJECT.replace('"reasoning": ""', '"reasoning": 1'),
-        OBJECT.replace('"reasoning": ""', '"reasoning": "", "more": ""'),
-        OBJECT.replace('"worker": 0', '"worker": false'),
-        OBJECT.replace('"worker": 0', '"worker": NaN'),
-        OBJECT.replace('"worker": 0', '"worker": 0, "worker": 0'),
+        OBJECT.replace('"reasoning":"",', ""),
+        OBJECT.replace('"reasoning":""', '"reasoning":1'),
+        OBJECT.replace('"reasoning":""', '"reasoning":"","more":""'),
+        OBJECT.replace('"worker":0', '"worker":false'),
+        OBJECT.replace('"worker":0', '"worker":NaN'),
+        OBJECT.replace('"worker":0', '"worker":0,"worker":0'),
         '{"reasoning": "", "steps": {}}',
         "[]",
         LISTS,

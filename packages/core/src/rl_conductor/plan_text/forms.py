@@ -4,6 +4,8 @@
     rows     reasoning, then one JSON array per line for each step, [worker, "subtask", access]: steps can start early
     object   one JSON object, for vendors that support a JSON schema
 
+The object has no spaces, so that worked examples take fewer tokens, and so do the plans of models that imitate them.
+
 A worker is written as its position in the roster. Access is `[]` or `["all"]` in a binary space, and a list of earlier
 positions in a positional one. In a later round `"all"` includes the earlier rounds; positional access writes
 `"before"` for them. An empty plan accepts the answer of the previous round.
@@ -62,7 +64,7 @@ def render(workflow: Workflow | None, space: PlanSpace, form: Form = "lists", *,
     with_inputs = bool(space.inputs) and form != "lists"
     rows = [_record(step, index, space, with_inputs=with_inputs) for index, step in enumerate(steps)]
     if form == "object":
-        return dumps({"reasoning": reasoning, "steps": rows})
+        return json.dumps({"reasoning": reasoning, "steps": rows}, ensure_ascii=False, separators=(",", ":"))
     lead = f"{reasoning}\n" if reasoning else ""
     if form == "rows":
         return lead + ("\n".join([dumps(as_row(row)) for row in rows]) or ACCEPT)

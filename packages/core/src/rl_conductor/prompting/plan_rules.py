@@ -86,9 +86,12 @@ BRIEF_ACCESS = {
 
 BRIEF_FORMS = FORMS | {
     "rows": 'First think in one short line. Then write one line of JSON per step: [model, "subtask", access]',
+    "object": "Write JSON: reasoning (one short line) and steps, each with subtask, worker (the model) and access.",
 }
 BRIEF_FORMS_WITH_INPUTS = FORMS_WITH_INPUTS | {
     "rows": 'First think in one short line. Then write one line of JSON per step: [model, "subtask", access, inputs]',
+    "object": "Write JSON: reasoning (one short line) and steps, each with subtask, worker (the model), access and "
+    "inputs.",
 }
 
 
