@@ -104,16 +104,18 @@ def run_adapter(
     dtype: str,
     cache: Path,
     has_table: bool = True,
+    pool: SmallPool | None = None,
 ) -> GreedyRuns:
     """Scores the greedy plans of an adapter, or reads the stored scores.
 
-    Plans that are not in the table are run; without `has_table`, all are.
+    Plans that are not in the table are run with the workers of `pool`, by default the small pool's; without
+    `has_table`, all are.
     """
     if file.exists():
         return read_value(file, GreedyRuns)
     plans = greedy_plans(*load_adapter(adapter, questions, dtype))
     known = [question.score(plan) if has_table else None for question, plan in zip(questions, plans, strict=True)]
-    scores = asyncio.run(run_others(plans, known, questions, task, cache))
+    scores = asyncio.run(run_others(plans, known, questions, task, cache, pool or SmallPool()))
     runs = GreedyRuns(plans=tuple(plans), scores=tuple(scores), in_table=len(known) - known.count(None))
     write_value(file, runs)
     return runs
@@ -125,16 +127,17 @@ async def run_others(
     questions: Sequence[TableQuestion],
     task: Task,
     cache: Path,
+    pool: SmallPool,
 ) -> list[float]:
     """Runs the plans without a known score, and returns the scores of all; an invalid plan scores 0."""
     replies = ReplyCache(cache)
-    workers = SmallPool().build(replies)
+    workers = pool.build(replies)
 
     async def score(plan: Workflow | None, question: TableQuestion, sample: Sample) -> float:
         if plan is None:
             return 0.0
-        planner, pool = ScriptedModel("no plan is ever asked for"), order_workers(workers, question)
-        return await run_plan(Conductor(planner, pool, limits=Limits(steps=MAX_STEPS)), plan, sample, task)
+        planner, ordered = ScriptedModel("no plan is ever asked for"), order_workers(workers, question)
+        return await run_plan(Conductor(planner, ordered, limits=Limits(steps=MAX_STEPS)), plan, sample, task)
 
     try:
         return [

@@ -9,7 +9,8 @@ by the share of greedy plans that are the chain of the question's skills, on que
 two ships are left out, because no chain of these subtasks fits them. `published` is the planner of the package.
 
 With `--answers`, a file for the replies of the workers, the greedy plans are run with the small pool instead, on the
-questions of `composite_confirm.py` in new wordings and on the handwritten ones, and their answers scored.
+questions of `composite_confirm.py` in new wordings and on the handwritten ones, and their answers scored. `--coder` is
+another model for the coder of the pool.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from rl_conductor_training.train.reward_table.table import ScoredWorkflow, Table
 from rl_conductor_training.train.reward_table.training import SUPERVISED, TableData, train_on_table
 from rl_conductor_training.workers.pool_settings import SmallPool
 from rl_conductor_training.workers.reply_cache import ReplyCache
+from rl_conductor_training.workers.small import SMALL_MODEL
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "bench-baselines.toml"
 LOOK, HOP = "lookup", "hop"
@@ -195,13 +197,17 @@ def print_answers(args: argparse.Namespace, console: Console) -> None:
         "new wordings": composite("heldout", size=144, seed=10, templates="new_wordings"),
         "handwritten": load_task("handwritten"),
     }
+    pool = SmallPool(coder=args.coder)
+    suffix = "" if args.coder == SMALL_MODEL else f"-{args.coder.rpartition(':')[2]}"
     for arm in args.arms:
         folder = args.out / f"seed-{args.seed}" / arm
         adapter = published_adapter(args.out) if arm == "published" else folder / SUPERVISED / "final"
         for name, task in tasks.items():
             questions = permute(questions_of(task.samples), "heldout", 1, heldout=True)
-            file = folder / f"answers-{name.replace(' ', '-')}.json"
-            runs = run_adapter(adapter, questions, task, file, dtype=args.dtype, cache=args.answers, has_table=False)
+            file = folder / f"answers-{name.replace(' ', '-')}{suffix}.json"
+            runs = run_adapter(
+                adapter, questions, task, file, dtype=args.dtype, cache=args.answers, has_table=False, pool=pool
+            )
             print_shares(arm, {name: list(task.samples)}, runs.scores, console)
 
 
@@ -213,6 +219,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=240, help="supervised steps of eight questions")
     parser.add_argument("--answers", type=Path, help="replies of the workers; scores answers instead of plans")
+    parser.add_argument("--coder", default=SMALL_MODEL, help="model of the coder that answers")
     parser.add_argument("--dtype", default="bfloat16", help="float32 where the processor has no bfloat16 instructions")
     args = parser.parse_args()
     torch.set_num_threads(1)
