@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from pydantic import BaseModel, ValidationError
 
@@ -29,6 +31,15 @@ def test_copies_equal_those_of_pydantic() -> None:
     for update in (None, {}, {"description": "Adds."}):
         ours, theirs = tool.model_copy(update=update), BaseModel.model_copy(tool, update=update)
         assert (ours, ours.model_fields_set, hash(ours.name)) == (theirs, theirs.model_fields_set, hash(theirs.name))
+
+
+def test_an_unchecked_value_equals_a_validated_one_and_is_serialised_in_the_same_order() -> None:
+    checked, unchecked = Price(output=2, per_call=3, input=1), Price.unchecked(output=2, per_call=3, input=1)
+    assert unchecked.model_fields_set == checked.model_fields_set == {"input", "output", "per_call"}
+    assert list(unchecked.__dict__) == list(checked.__dict__)
+    assert Message.unchecked(role="user") == Message(role="user")
+    with pytest.raises(ValidationError, match="frozen"):
+        unchecked.input = Decimal(3)  # type: ignore[misc]
 
 
 def test_a_deep_copy_shares_no_dictionary() -> None:

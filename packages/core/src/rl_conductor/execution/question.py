@@ -33,7 +33,7 @@ def to_request(question: Question) -> Request:
         ConfigError: the question is empty, or of another type.
     """
     if isinstance(question, str):
-        question = (Message.user(question),)
+        question = Request.unchecked(messages=(Message.user(question),))
     try:
         request = question if isinstance(question, Request) else Request(messages=tuple(question))
     except (TypeError, ValidationError) as error:

@@ -34,9 +34,6 @@ _REPLY = re.compile(
 
 _BEFORE_SUBTASK = "\n\n" + SUBTASK.partition("{subtask}")[0]
 
-_BLANK_TEXT = TextPart.model_construct(text="")
-"""Copied for the text of each prompt, as copying is faster than validation."""
-
 _to_json = JSONEncoder(ensure_ascii=False).encode  # `json.dumps` creates an encoder for each text
 
 
@@ -85,7 +82,7 @@ def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, 
     if last is None:
         return (*conversation, Message.user(prompt))
     attachments = [part for part in conversation[last].content if not isinstance(part, TextPart)]
-    content = (_BLANK_TEXT.model_copy(update={"text": prompt}), *attachments)
+    content = (TextPart.unchecked(text=prompt), *attachments)
     replaced = conversation[last].model_copy(update={"content": content})
     return (*conversation[:last], replaced, *conversation[last + 1 :])
 
