@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.runs import SOON
 from rl_conductor.errors import AuthenticationError, BadRequestError, BadResponseError, ConfigError, ModelError
 from rl_conductor.models.base import collect
 from rl_conductor.models.google.adapter import GoogleModel
@@ -56,7 +57,9 @@ class Odd(GoogleWire):
         return reply
 
     def events(self, seen: Seen, said: Said) -> list[str]:
-        """A signature that comes alone, in an empty piece of text."""
+        """The event of a blocked prompt, or a signature that comes alone, in an empty piece of text."""
+        if seen.scenario == "held-blocked":
+            return ['data: {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}\n\n']
         events = super().events(seen, said)
         if seen.scenario == "signed":
             parts = [{"text": "", "thoughtSignature": SIGNATURE}]
@@ -340,6 +343,13 @@ async def test_a_streamed_reply_is_the_whole_one(model: GoogleModel) -> None:
 async def test_a_blocked_prompt_was_withheld_by_the_filter(model: GoogleModel) -> None:
     with pytest.raises(BadResponseError, match="content filter") as caught:
         await model.complete(HELLO)
+    assert not caught.value.retryable
+
+
+@named("held-blocked")
+async def test_a_blocked_prompt_does_not_wait_for_the_end_of_its_connection(model: GoogleModel) -> None:
+    with pytest.raises(BadResponseError, match="content filter") as caught:
+        await collect(model.stream(HELLO.model_copy(update={"timeout": SOON})))
     assert not caught.value.retryable
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import openai
 import pytest
 
+from core.runs import SOON
 from rl_conductor.calls.context import RunContext
 from rl_conductor.calls.model_call import ModelCall
 from rl_conductor.errors import (
@@ -33,7 +34,7 @@ from rl_conductor.models.prices import price_of
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import FREE, Grammar, Request, Sampling
 
-from .wire.base import SECRET, Failure
+from .wire.base import SECRET, Failure, Said, Seen
 from .wire.openai import OpenAIWire
 
 HELLO = Request.user("hello there")
@@ -312,6 +313,24 @@ async def test_a_date_to_try_again_is_waited_for() -> None:
             await asked(OpenAIModel("rate-limit", base_url=f"{wire.url}/v1"))
         assert caught.value.retry_after is not None
         assert caught.value.retry_after > 1e9
+
+
+class Endless(OpenAIWire):
+    """Ends no stream with `[DONE]`; some have no usage either."""
+
+    def events(self, seen: Seen, said: Said) -> list[str]:
+        events = super().events(seen, said)
+        return events[:-2] if seen.scenario == "held-uncounted" else events[:-1]
+
+
+@pytest.mark.parametrize(("scenario", "tokens"), [("held", 8), ("held-uncounted", 0)])
+async def test_a_stream_that_is_held_open_ends_after_its_finish_reason_and_usage(scenario: str, tokens: int) -> None:
+    with Endless.running() as wire:
+        held = OpenAIModel(scenario, base_url=f"{wire.url}/v1")
+        reply = await collect(held.stream(HELLO.model_copy(update={"timeout": SOON})))
+        await held.aclose()
+    assert reply.text == "You said: hello there"
+    assert reply.usage.total_tokens == tokens
 
 
 @pytest.mark.skipif(openai.__version__ < "3", reason="openai 2 closes the connection of every stream")

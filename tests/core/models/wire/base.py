@@ -25,7 +25,7 @@
     hang            never answers
     stall           starts to stream, then falls silent (whole replies: like hang)
     trickle         never stops arriving, a little at a time
-    held            streams a whole reply, and keeps the response open
+    held...         streams a whole reply, and keeps the response open
     byte-order-mark begins the stream with one
 
 A vendor's file says how its protocol writes these; this file knows sockets and nothing of any protocol.
@@ -339,9 +339,10 @@ class WireServer(ABC):
             await _chunk(writer, self.frame(event))
         if seen.scenario == "trickle":
             await _trickle(writer, self.frame(events[-1]))
-        if seen.scenario in ("stall", "held"):
+        is_held = seen.scenario == "stall" or seen.scenario.startswith("held")
+        if is_held:
             await reader.read()
-        if seen.scenario in ("stall", "held", "truncated"):
+        if is_held or seen.scenario == "truncated":
             raise ConnectionResetError
         await _chunk(writer, b"")
 

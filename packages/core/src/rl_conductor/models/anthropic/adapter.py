@@ -7,10 +7,8 @@ are sent although the SDK no longer declares them; models that do not support th
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from typing import Any, ClassVar, TypeAlias
 
 from rl_conductor.errors import ConfigError, ContextLengthError, ModelError
@@ -19,7 +17,7 @@ from rl_conductor.models.anthropic.wire import Body, body_of
 from rl_conductor.models.base import DEFAULT_TIMEOUT, Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.http.connections import connection_settings
-from rl_conductor.models.http.model import OTHER_ERRORS, HTTPModel, earlier_calls
+from rl_conductor.models.http.model import HTTPModel, earlier_calls
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, quote_body, status_error
 from rl_conductor.types import Price, Request
 
@@ -36,9 +34,6 @@ CAPABILITIES = Capabilities(
 )
 
 PATH = "/v1/messages"
-
-DRAIN_SECONDS = 1.0
-"""Seconds that the server gets to end the response after the last event, so that its connection can be reused."""
 
 STATUS_BY_TYPE = {
     "invalid_request_error": 400,
@@ -140,16 +135,6 @@ class AnthropicModel(HTTPModel):
                 return
             async for event in events:
                 yield event
-                if isinstance(event, dict) and event.get("type") == "message_stop":
-                    await self._drain(events)
-                    return
-
-    async def _drain(self, events: anthropic.AsyncStream[object]) -> None:
-        """Reads the end of a response whose reply is complete. A server that holds it open does not delay the reply."""
-        with suppress(*self.library_errors, *OTHER_ERRORS):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                async for _ in events:
-                    pass
 
     def _error(self, error: Exception) -> ModelError:
         return self._status_error(error) if isinstance(error, anthropic.APIStatusError) else super()._error(error)

@@ -140,17 +140,17 @@ class Reply:
 
     def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
         """`model` is the requested name."""
+        self.has_ended = False
         self._requested = model
         self._earlier_calls = earlier_calls
         self._message: _Message | None = None
         self._blocks: list[_OpenBlock] = []
         self._size = ReplySize(model)
-        self._is_complete = False
 
     def add_message(self, message: object) -> Delta:
         """Adds a complete message and returns its text. Raises `BadResponseError`."""
         delta = self._begin(self._validated(_Message, message))
-        self._is_complete = True
+        self.has_ended = True
         return delta
 
     def add(self, event: object) -> Delta:
@@ -170,13 +170,13 @@ class Reply:
         if kind == "message_delta":
             self._end(self._validated(_MessageDelta, event))
         elif kind == "message_stop":
-            self._is_complete = True
+            self.has_ended = True
         return Delta()
 
     def completion(self, price: Price | None) -> Completion:
         """Builds the completion. Raises `BadResponseError` if the reply is incomplete."""
         message = self._message
-        if not self._is_complete or message is None or message.stop_reason is None:
+        if not self.has_ended or message is None or message.stop_reason is None:
             raise BadResponseError(
                 f"{self._requested}: the reply broke off before it was complete", model=self._requested
             )

@@ -12,11 +12,10 @@ import math
 import os
 import re
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, ClassVar
 
 from rl_conductor._internal.formatting import parse_seconds
-from rl_conductor._internal.streams import until_silent
 from rl_conductor.errors import AuthenticationError, ConfigError, ContextLengthError, ModelError
 from rl_conductor.models.base import DEFAULT_TIMEOUT, Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS
@@ -38,10 +37,6 @@ CAPABILITIES = Capabilities(
 )
 
 TOO_LONG = re.compile(r"token count.*exceeds|exceeds.*number of tokens", re.IGNORECASE)
-
-SILENCE_SECONDS = 2.0
-"""Seconds without a chunk after which a reply that has a finish reason is complete. The API has no event for the end,
-and chunks may follow the finish reason: with the usage, or, from older models, with more of the text."""
 
 OVERLOADED = "UNAVAILABLE"
 """The API's own name of status 503."""
@@ -143,11 +138,6 @@ class GoogleModel(HTTPModel):
             async with aclosing(_chunks(response)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-                    if _has_finish_reason(chunk):
-                        break
-                with suppress(httpx2.HTTPError):
-                    async for chunk in until_silent(SILENCE_SECONDS, chunks):
-                        yield chunk
 
     async def _options(self, body: Json, request: Request) -> dict[str, Any]:
         timeout = request.timeout or DEFAULT_TIMEOUT
@@ -188,13 +178,6 @@ async def _chunks(response: httpx2.Response) -> AsyncGenerator[object, None]:
             yield _parse(response, data)
     for data in reader.end():
         yield _parse(response, data)
-
-
-def _has_finish_reason(chunk: object) -> bool:
-    """Returns whether a chunk, which is not validated yet, says why the reply ended."""
-    candidates = chunk.get("candidates") if isinstance(chunk, dict) else None
-    first = candidates[0] if isinstance(candidates, list) and candidates else None
-    return isinstance(first, dict) and bool(first.get("finishReason"))
 
 
 def _parse(response: httpx2.Response, data: bytes) -> object:

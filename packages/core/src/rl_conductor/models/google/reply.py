@@ -111,6 +111,7 @@ class Reply:
 
     def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
         """`model` is the requested name; a model name in the reply takes precedence."""
+        self.has_ended = False
         self._requested = model
         self._model = model.partition(":")[2]
         self._earlier_calls = earlier_calls
@@ -134,6 +135,7 @@ class Reply:
                 self._add(part)
                 text += "" if part.thought else part.text or ""
                 reasoning += (part.text or "") if part.thought else ""
+        self.has_ended = self._finish is not None
         return Delta(text=text, reasoning=reasoning)
 
     def completion(self, price: Price | None) -> Completion:

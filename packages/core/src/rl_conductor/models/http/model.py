@@ -13,7 +13,7 @@ from contextlib import aclosing, contextmanager, suppress
 from typing import Any, ClassVar, Protocol
 
 from rl_conductor._internal.per_loop import PerLoop
-from rl_conductor._internal.streams import within
+from rl_conductor._internal.streams import until_silent, within
 from rl_conductor.errors import BadResponseError, ModelError, ModelTimeoutError, UnreachableError
 from rl_conductor.models.base import Capabilities, require
 from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
@@ -30,8 +30,18 @@ LOST_CONNECTION = frozenset({"ReadError", "RemoteProtocolError", "DecodingError"
 """The names of httpx's errors for a connection that is lost during the reply; libraries use httpx or httpx2."""
 
 
+SILENCE_SECONDS = 2.0
+"""Seconds without an event after which a reply that has ended is complete, although the server holds its response open.
+
+Events may follow the finish reason: with the usage, or, from older models of Google, with more of the text.
+"""
+
+
 class VendorReply(Protocol):
     """A reply in the making."""
+
+    has_ended: bool
+    """`True` once the reply says why it ended."""
 
     def add(self, event: Any) -> Delta:
         """Adds an event of a stream and returns its delta. Raises `ModelError`."""
@@ -89,8 +99,14 @@ class HTTPModel(ABC):
         body, reply = self._body(request), self._reply(request)
         with self._explained_errors():
             async with aclosing(within(request.timeout, self._events(body, request))) as events:
-                async for event in events:  # reads to the end, so that the connection can be reused
+                async for event in events:
                     yield reply.add(event)
+                    if reply.has_ended:
+                        break
+                with suppress(TimeoutError, *self.timeouts, *self.connection_errors):
+                    # Reads to the end, for what follows, and so that the connection can be reused.
+                    async for event in until_silent(SILENCE_SECONDS, events):
+                        yield reply.add(event)
             yield Delta(completion=checked(reply.completion(self.price), request))
 
     async def aclose(self) -> None:

@@ -287,6 +287,7 @@ class Reply:
 
     def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
         """`model` is the requested name."""
+        self.has_ended = False
         self._requested = self._model = model
         self._earlier_calls = earlier_calls
         self._text, self._reasoning = StringIO(), StringIO()
@@ -344,6 +345,7 @@ class Reply:
             self._add_call(fragment)
         self._refused = self._refused or bool(message.refusal)
         self._finish = choice.finish_reason or self._finish
+        self.has_ended = bool(self._finish)
         if isinstance(choice.stop_reason, str):
             self._stop_sequence = choice.stop_reason
         return Delta(text="" if message.refusal else text, reasoning=reasoning)  # a refusal comes in one piece
