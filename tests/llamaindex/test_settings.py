@@ -55,6 +55,20 @@ def test_settings_that_do_not_change_the_pool_keep_its_models() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"limits": "wrong"}, "limits is 'wrong': write a table of settings"),
+        ({"limits": {"calls": "many"}}, "limits.calls is 'many': write"),
+        ({"profile": "maxi"}, "profile is 'maxi': write 'mini' or 'ultra'"),
+        ({"temperature": "hot"}, "temperature is 'hot': write a number"),
+    ],
+)
+def test_a_wrong_argument_says_what_to_write(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{why}"):
+        Conductor({"a": ScriptedModel("x")}, **settings)
+
+
+@pytest.mark.parametrize(
     ("name", "value", "why"),
     [
         ("workers", {"a": 7}, "'a' is a int, which is not a worker"),

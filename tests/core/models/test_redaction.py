@@ -111,6 +111,12 @@ def test_keys_are_found_wherever_an_object_keeps_them(holder: object) -> None:
     assert find_secrets(holder) == {KEY}
 
 
+def test_the_password_of_an_address_is_a_secret() -> None:
+    engine = Engine({"url": "https://user:pa-0123456789@example.org/v1?page=2", "text": "see http://example.org"})
+    assert "pa-0123456789" in find_secrets(engine)
+    assert "pa-0123456789" not in redacted_repr(engine)
+
+
 def test_words_without_a_telling_name_are_no_secrets() -> None:
     assert (
         find_secrets(Engine(parts={"key": "messages", "text_key": "page_content", "tokens": "a few", "monkey": "ape"}))

@@ -10,8 +10,8 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage
+from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
-from pydantic import ValidationError
 
 from core.runs import plan
 from langchain_conductor import ChatConductor, RunnableConductor, create_conductor
@@ -71,8 +71,34 @@ def test_arguments_of_other_chat_models_are_refused_with_the_right_ones(
 def test_the_access_mode_can_be_set() -> None:
     assert ChatConductor(WORKERS).conductor.config.access == "binary"
     assert ChatConductor(WORKERS, access="positional").conductor.config.access == "positional"
-    with pytest.raises(ValidationError, match="access"):
-        ChatConductor(WORKERS, access="any")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"access": "any"}, "access is 'any': write 'binary' or 'positional'"),
+        ({"limits": "wrong"}, "limits is 'wrong': write a table of settings"),
+        ({"limits": {"calls": "many"}}, "limits.calls is 'many': write"),
+        ({"rounds": 0}, "rounds is 0: write a number greater than or equal to 1"),
+        ({"round": 2}, "round is 2: there is no such setting; did you mean 'rounds'"),
+    ],
+)
+def test_a_wrong_setting_says_what_to_write(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        ChatConductor(WORKERS, **settings)
+
+
+def test_neither_the_text_of_a_conductor_nor_an_error_shows_a_password_in_an_address() -> None:
+    password = "pw-0123456789"
+    inside: Any = ChatOpenAI(model="m", base_url=f"http://user:{password}@127.0.0.1:9/v1", api_key="none")
+    assert password in repr(inside)
+    chat = ChatConductor({"a": inside, "b": {"model": inside, "description": "Adds."}}, planner=inside)
+    workers = "workers={'a': 'ChatOpenAI', 'b': {'model': 'ChatOpenAI', 'description': 'Adds.'}}, planner='ChatOpenAI'"
+    assert workers in repr(chat)
+    with pytest.raises(ConfigError, match=r"^limits is ChatOpenAI\(.*\[secret\].*: write") as caught:
+        ChatConductor({"a": inside}, limits=inside)
+    for text in (repr(chat), str(chat), str(caught.value)):
+        assert password not in text
 
 
 def test_a_profile_with_another_planner_keeps_the_instructions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from langchain_conductor.pool import AnyModel, AnyWorker, HasConductor, pool_of,
 from langchain_conductor.tracing import trace_model, trace_planner, untraced
 from rl_conductor import Conductor, DiscoveredPool, Planner
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import LearnedSource, select_pool
+from rl_conductor.integration import LearnedSource, redacted_repr, select_pool
 from rl_conductor.models import Model
 
 ConductorSource = LearnedSource | HasConductor | Runnable[Any, Any] | Mapping[str, AnyWorker]
@@ -71,7 +71,9 @@ def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefault
             "call the others"
         )
     if not isinstance(source, Conductor):
-        raise ConfigError(f"conductor is {source!r}; write a ChatConductor, a Conductor, a folder or a dict")
+        raise ConfigError(
+            f"conductor is {redacted_repr(source)}; write a ChatConductor, a Conductor, a folder or a dict"
+        )
     traced = source.replaced(planner=trace_planner(source.planner), pool=source.pool.wrap_models(trace_model))
     return traced, CallDefaults()
 

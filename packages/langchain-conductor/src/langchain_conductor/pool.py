@@ -79,6 +79,13 @@ def to_core_model(source: AnyModel) -> Model:
     raise ConfigError(f"{redacted_repr(source)} is not a model; write {accepted}")
 
 
+def describe_source(source: object) -> object:
+    """Returns a model or an entry for the text of a conductor, with the class in place of a runnable."""
+    if isinstance(source, Mapping):
+        return {name: describe_source(value) for name, value in source.items()}
+    return type(source).__name__ if isinstance(source, Runnable) else source
+
+
 def unwrap_conductor(source: Runnable[Any, Any]) -> tuple[Conductor, CallDefaults] | None:
     """Returns the Conductor of `source`, with the settings of `.bind()`, `.with_config()` and `.with_retry()`.
 

@@ -9,6 +9,7 @@ from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from rl_conductor.errors import ConfigError
+from rl_conductor.integration import redacted_repr
 from rl_conductor.types import Tool
 
 FUNCTION_TYPES = ("function", "custom", "object")
@@ -33,11 +34,12 @@ def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:
         converted = {} if _is_server_tool(tool) else convert_to_openai_tool(tool, strict=strict)
     except ValueError as error:
         accepted = "a function, a LangChain tool, a pydantic class or a JSON schema with a title"
-        raise ConfigError(f"{tool!r} is not a tool; write {accepted}") from error
+        raise ConfigError(f"{redacted_repr(tool)} is not a tool; write {accepted}") from error
     function = converted.get("function")
     if function is None:
         raise ConfigError(
-            f"the tool {tool!r} runs only on its vendor's server, not with every worker; write a function instead"
+            f"the tool {redacted_repr(tool)} runs only on its vendor's server, not with every worker; write a function "
+            "instead"
         )
     fields = {name: function[name] for name in ("name", "description", "parameters") if function.get(name)}
     return Tool.model_validate({**fields, "strict": function.get("strict")})

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from rl_conductor.errors import ModelError
+from rl_conductor.models.endpoints import is_http_url, url_secrets
 from rl_conductor.models.object_parts import global_variables, parts_of
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
@@ -114,22 +115,28 @@ def is_secret_variable(name: str) -> bool:
 
 
 def find_secrets(root: object) -> set[str]:
-    """Returns the keys reachable from an object: pydantic secrets, and strings under a name such as `api_key`.
+    """Returns the secrets reachable from an object.
 
-    These include the keys in global variables that functions use.
+    These are pydantic secrets, strings under a name such as `api_key`, and the passwords and keys in URLs, also in
+    global variables that functions use.
     """
     secrets: set[str] = set()
     for name, part in parts_of(root):
         variables = global_variables(part) if isinstance(part, FunctionType) else ()
-        secrets.update(_secret_in(field, value) for field, value in ((name, part), *variables))
+        for field, value in ((name, part), *variables):
+            secrets.update(_secrets_in(field, value))
     return secrets - {""}
 
 
-def _secret_in(name: str, value: object) -> str:
-    """Returns the secret that a field or a variable holds; empty if it holds none."""
+def _secrets_in(name: str, value: object) -> tuple[str, ...]:
+    """Returns the secrets that a field or a variable holds."""
     if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    return value if isinstance(value, str) and is_secret_name(name) else ""
+        return (value.get_secret_value(),)
+    if not isinstance(value, str):
+        return ()
+    if is_secret_name(name):
+        return (value,)
+    return url_secrets(value) if is_http_url(value) else ()
 
 
 def environment_secrets() -> set[str]:

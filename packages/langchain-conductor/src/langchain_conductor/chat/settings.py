@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Self
 
 from langchain_core.callbacks import BaseRunManager
@@ -21,11 +21,18 @@ from pydantic import (
 
 from langchain_conductor.call_defaults import AnswerOptions, CallDefaults
 from langchain_conductor.conductors import max_input_tokens, model_name, resolve_pool
-from langchain_conductor.pool import AnyModel, AnyWorker
+from langchain_conductor.pool import AnyModel, AnyWorker, describe_source
 from rl_conductor import Conductor, DiscoveredPool, Planner, Profile
 from rl_conductor.errors import ConfigError
 from rl_conductor.guardrails import Guardrail
-from rl_conductor.integration import AccessMode, LearnedSource, first_field_error, profile_named
+from rl_conductor.integration import (
+    AccessMode,
+    LearnedSource,
+    field_errors,
+    first_field_error,
+    profile_named,
+    redacted_repr,
+)
 from rl_conductor.workflow import Limits, Policy
 
 CONDUCTOR_FIELDS = frozenset(
@@ -101,6 +108,13 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
     _call_config: RunnableConfig | None = PrivateAttr(default=None)
     """The part of the current call's config that LangChain does not pass on."""
 
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            field = field_errors(error, model=type(self))[0]
+            raise ConfigError(f"{field.path} is {redacted_repr(field.value)}: {field.message}") from None
+
     @field_validator("model", mode="before")
     @classmethod
     def _require_profile(cls, value: object) -> object:
@@ -138,7 +152,7 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         try:
             return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
         except ValidationError as error:
-            raise ConfigError(f"{name} is {value!r}: {first_field_error(error).message}") from None
+            raise ConfigError(f"{name} is {redacted_repr(value)}: {first_field_error(error).message}") from None
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copies the model; the copy builds a conductor of its own if `update` changes it."""
@@ -149,6 +163,14 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         if CONDUCTOR_FIELDS & update.keys():
             copy._conductor = None  # noqa: SLF001
         return copy
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # LangChain's models show the passwords in their addresses in their own texts.
+        for name, value in super().__repr_args__():
+            if name == "workers" and isinstance(value, Mapping):
+                yield name, {worker: describe_source(source) for worker, source in value.items()}
+            else:
+                yield name, describe_source(value) if name == "planner" else value
 
     @property
     def conductor(self) -> Conductor:

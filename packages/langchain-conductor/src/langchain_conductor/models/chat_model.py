@@ -37,7 +37,7 @@ from langchain_conductor.models.vendors.messages import adapt_messages
 from langchain_conductor.models.vendors.state import messages_for, with_vendor_state
 from langchain_conductor.tools import lc_tool
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import PLAN_FORMAT_NAME, checked, require, vendor_safe_name, within
+from rl_conductor.integration import PLAN_FORMAT_NAME, checked, redacted_repr, require, vendor_safe_name, within
 from rl_conductor.models import Capabilities
 from rl_conductor.types import Completion, Delta, JsonFormat, Price, Request, Tool
 
@@ -72,7 +72,9 @@ class ChatModel:
         """
         models = find_chat_models(chat)
         if not models:
-            raise ConfigError(f"chat is {chat!r}; write a chat model, or RunnableModel(...) for other runnables")
+            raise ConfigError(
+                f"chat is {redacted_repr(chat)}; write a chat model, or RunnableModel(...) for other runnables"
+            )
         # LangChain's only common way to read provider and model name.
         params = [model._get_ls_params(**kwargs) for model, kwargs in models]  # noqa: SLF001
         provider = params[0].get("ls_provider", "langchain")

@@ -18,6 +18,7 @@ from rl_conductor.integration import (
     AccessMode,
     LearnedSource,
     ProfileName,
+    field_errors,
     first_field_error,
     redacted_repr,
     select_pool,
@@ -75,6 +76,13 @@ class ConductorSettings(FunctionCallingLLM):
     _selected: DiscoveredPool = PrivateAttr()
     """The workers and the planner."""
     _core: rl_conductor.Conductor = PrivateAttr()
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            field = field_errors(error, model=type(self))[0]
+            raise ConfigError(f"{field.path} is {redacted_repr(field.value)}: {field.message}") from None
 
     @field_validator("workers", mode="before")
     @classmethod
