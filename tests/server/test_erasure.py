@@ -14,10 +14,11 @@ import pytest
 from sqlalchemy import Connection, func, select, text, update
 
 from core.runs import SOON, Gated
+from rl_conductor.calls.budget import Amount
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.types import Message, ToolCall
 from rl_conductor_server.auth.key_secrets import hash_key
-from rl_conductor_server.store import Search, Store, statements
+from rl_conductor_server.store import NewRun, Search, Store, statements
 from rl_conductor_server.store.audit import Chain, ErasureRecord, parse_record
 from rl_conductor_server.store.erasure import erasure, remnants
 from rl_conductor_server.store.tables import metadata
@@ -346,6 +347,44 @@ async def test_a_run_with_a_replay_in_progress_is_not_erased(serve: Serve) -> No
     await until(lambda: not list(at.service.runs.active_ids))
     assert await at.service.store.erasure.erase_run(run, by="test") == "erased"
     assert await tables_with(at.service.store, "marker-in-texts") == set()
+
+
+async def test_a_replay_in_progress_leaves_no_content_of_a_response_that_is_deleted(serve: Serve, url: str) -> None:
+    opened, wait = gate()
+    at = await serve({"a": talkative(), "b": Gated(SECRET, wait)}, store={"url": url})
+    response = await post(at, "/v1/responses", model=MODEL, input=SECRET)
+    run = run_of(response)
+    fields = {"round": "0", "step": "0", "worker": "b", "subtask": "Again."}
+    replaying = asyncio.create_task(
+        at.http.post(f"/runs/{run}/replay", data=fields, headers={"sec-fetch-site": "same-origin"})
+    )
+    await until(lambda: bool(list(at.service.runs.active_ids)))
+    (replay,) = at.service.runs.active_ids
+    await at.http.delete(f"/v1/responses/{response.json()['id']}")
+    opened.set()
+    await replaying
+    await until(lambda: not list(at.service.runs.active_ids))
+    assert await at.service.store.get_trace(replay) is None
+    assert await tables_with(at.service.store, "marker-in-texts") == set()
+
+
+async def test_a_hit_of_the_cache_leaves_no_content_if_its_answer_is_erased_meanwhile(serve: Serve, url: str) -> None:
+    at = await serve({"a": talkative()}, store={"url": url}, **SETTINGS)
+    store = at.service.store
+    earlier = run_of(await post(at, **body()))
+    trace = await store.get_trace(earlier)
+    assert trace is not None
+    hit = NewRun(
+        id="hit", key="red", api="chat", model=MODEL, created=store.now(), question=SECRET, cached_from=earlier
+    )
+    hit = hit.model_copy(update={"labels": {"user": SECRET}})
+    assert await store.erasure.erase_run(earlier, by="test") == "erased"
+    store.begin_run(hit)
+    store.finish_run(hit.id, trace, "done", charged=Amount(), source=hit.source)
+    row = await store.get_run(hit.id)
+    assert row is not None
+    assert row.status == "done"
+    assert await tables_with(store, "marker-in-texts") == set()
 
 
 async def test_lines_of_other_users_stay_in_the_files_of_a_batch(serve: Serve, url: str) -> None:

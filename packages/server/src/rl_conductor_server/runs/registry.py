@@ -190,7 +190,8 @@ class RunRegistry:
 
         async def store() -> Trace:
             self._store.begin_run(new.model_copy(update={"cached_from": earlier.id, "saved_usd": saved}))
-            self._store.finish_run(new.id, trace, "done", charged=NOTHING, answer_writes=handle.answer_writes(trace))
+            writes = handle.answer_writes(trace)
+            self._store.finish_run(new.id, trace, "done", charged=NOTHING, answer_writes=writes, source=earlier.id)
             await self._store.write_queue.throttle()
             return trace
 

@@ -196,6 +196,7 @@ class RunTask:
             store_content=keep,
             error_code=error_code,
             answer_writes=self.handle.answer_writes(self.trace) if has_answer else (),
+            source=self.new.source,
         )
         self.metrics.count_run(self.request.metrics_label, self.trace)
         self._log_end(self.trace, status)

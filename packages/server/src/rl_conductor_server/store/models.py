@@ -74,6 +74,11 @@ class NewRun(Value):
     """Groups the runs of one conversation; the first run of a chain of responses has none, but gives its id to it."""
 
     @property
+    def source(self) -> str | None:
+        """The run whose content this one repeats: of which it is a replay or a hit of the response cache."""
+        return self.labels.get(REPLAY_OF) if self.api == REPLAY else self.cached_from
+
+    @property
     def users(self) -> list[str]:
         """The names that the client gave of the end user."""
         return end_users(self.labels)

@@ -259,13 +259,14 @@ class Store:
         store_content: bool = True,
         error_code: str | None = None,
         answer_writes: Sequence[Callable[[Connection], object]] = (),
+        source: str | None = None,
     ) -> None:
         """Stores the end of a run and its charges; with `store_content`, also its trace. Its steps are deleted.
 
         `answer_writes` store the answer elsewhere, too, in the same transaction: a process that dies leaves all or none
-        of this.
+        of this. Nothing of it stays if `source`, the run whose content it repeats, was erased.
         """
-        self.write_queue.add(FinishRun(run, trace, status, charged, store_content, error_code, answer_writes))
+        self.write_queue.add(FinishRun(run, trace, status, charged, store_content, error_code, answer_writes, source))
 
     def abandon_run(self, run: str, *, error: str | None = None, error_code: str | None = None) -> None:
         """Cancels a run that never began, without its question; any process may claim it by its idempotency key."""

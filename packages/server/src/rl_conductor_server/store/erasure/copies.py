@@ -1,36 +1,44 @@
-"""Finds the runs that repeat others: comparisons of experiments, replays, and hits of the response cache."""
+"""Finds the runs that repeat others: comparisons of experiments, replays, and hits of the response cache.
+
+They are found in the transaction that erases them. A copy that ends later finds that its run was erased.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection
 
-from sqlalchemy import and_, exists, or_, select
+from sqlalchemy import Connection, and_, exists, or_, select
 
 from rl_conductor_server.store.models import REPLAY, REPLAY_OF, SHADOW_OF
-from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.tables import IS_INTERNAL, runs, users
 
 Origins = dict[str, str]
 """Runs, each with the one that it repeats, or that it is."""
 
 
-async def find_copies(reader: StoreReader, run_ids: Collection[str]) -> Origins:
+def find_copies(connection: Connection, run_ids: Collection[str]) -> Origins:
     """Returns runs and their copies, also those of copies, each with the one of `run_ids` that it repeats."""
-    origins = await _find_hits(reader, run_ids) | {run: run for run in run_ids}
-    return await _add_internal_runs(reader, origins)
+    origins = _find_hits(connection, run_ids) | {run: run for run in run_ids}
+    return _add_internal_runs(connection, origins)
 
 
-async def find_internal_copies(reader: StoreReader, run: str) -> list[str]:
+def find_internal_copies(connection: Connection, run: str) -> list[str]:
     """Returns the comparisons and replays of a run."""
-    origins = await _add_internal_runs(reader, {run: run})
+    origins = _add_internal_runs(connection, {run: run})
     return [copy for copy in origins if copy != run]
 
 
-async def _add_internal_runs(reader: StoreReader, origins: Origins) -> Origins:
+def find_erased(connection: Connection, run_ids: Collection[str]) -> set[str]:
+    """Returns those of the runs, which had ended, whose content was erased."""
+    query = select(runs.c.id).where(runs.c.id.in_(run_ids), runs.c.trace.is_(None))
+    return set(connection.execute(query).scalars())
+
+
+def _add_internal_runs(connection: Connection, origins: Origins) -> Origins:
     comparisons = [json.dumps({SHADOW_OF: run}) for run in origins]
     may_be_copy = and_(IS_INTERNAL, or_(runs.c.api == REPLAY, runs.c.labels.in_(comparisons)))
-    rows = (await reader.execute(select(runs.c.id, runs.c.labels).where(may_be_copy))).all()
+    rows = connection.execute(select(runs.c.id, runs.c.labels).where(may_be_copy)).all()
     repeated = {row.id: _repeated_run(row.labels) for row in rows}
     while new := {run: origins[of] for run, of in repeated.items() if of in origins and run not in origins}:
         origins = origins | new
@@ -42,7 +50,7 @@ def _repeated_run(labels: str) -> str:
     return values.get(SHADOW_OF) or values.get(REPLAY_OF) or ""
 
 
-async def _find_hits(reader: StoreReader, run_ids: Collection[str]) -> Origins:
+def _find_hits(connection: Connection, run_ids: Collection[str]) -> Origins:
     """Returns the hits of the response cache with the answers of runs, but for those of other users.
 
     Another user has sent the same request, so its text is theirs as well.
@@ -52,5 +60,5 @@ async def _find_hits(reader: StoreReader, run_ids: Collection[str]) -> Origins:
     owners = select(owner.c.name).where(owner.c.run == runs.c.id).correlate(runs)
     has_other_user = exists().where(users.c.run == hit.c.id, users.c.name.not_in(owners)).correlate(hit, runs)
     query = select(hit.c.id, runs.c.id.label("origin")).join(hit, is_hit)
-    rows = await reader.execute(query.where(runs.c.id.in_(run_ids), ~has_other_user))
+    rows = connection.execute(query.where(runs.c.id.in_(run_ids), ~has_other_user))
     return {row.id: row.origin for row in rows}

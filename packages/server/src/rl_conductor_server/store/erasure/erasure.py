@@ -7,31 +7,23 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, case, delete, func, select, update
+from sqlalchemy import Connection, Row, Select, func, select
 
 from rl_conductor_server.store.audit import erasure_record_of
 from rl_conductor_server.store.erasure.batch_lines import Place, erase_lines, open_places, place_of
-from rl_conductor_server.store.erasure.content import erase_content, erase_reasons
-from rl_conductor_server.store.erasure.conversations import delete_conversations, delete_items
-from rl_conductor_server.store.erasure.copies import Origins, find_copies, find_internal_copies
+from rl_conductor_server.store.erasure.content import erase_all, erase_content, erase_reasons
+from rl_conductor_server.store.erasure.conversations import delete_conversations
+from rl_conductor_server.store.erasure.copies import find_copies, find_internal_copies
 from rl_conductor_server.store.erasure.remnants import empty_log, merge_index
 from rl_conductor_server.store.models import COMPARISON_APIS, INTERNAL_APIS
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import append_records
-from rl_conductor_server.store.tables import audit_records, feedback, runs, users
+from rl_conductor_server.store.tables import audit_records, runs, users
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
 ERASE_BATCH_SIZE = 50
 """Maximum number of runs, without their copies, erased in one transaction, during which no other process can write."""
-IDENTITY: dict[str, Any] = {
-    "labels": case((runs.c.api.in_(INTERNAL_APIS), runs.c.labels), else_="{}"),  # these have only ids of other runs
-    "idempotency_key": None,
-    "digest": "",
-    "cache_digest": None,
-    "session": None,
-}
-"""Columns that the client has chosen, or that are computed from the request, with their values after the erasure."""
 Outcome = Literal["erased", "in progress", "not found"]
 
 
@@ -93,10 +85,9 @@ class ErasureStore(StorePart):
         query = select(runs.c.id).where(runs.c.id == run, runs.c.trace.is_(None))
         if (await self._read(query)).first() is None:
             return
-        comparisons = await find_internal_copies(self._reader, run)
 
         def erase(connection: Connection) -> None:
-            erase_content(connection, comparisons)
+            erase_content(connection, find_internal_copies(connection, run))
             erase_reasons(connection, [run])
 
         await self._write_queue.execute(erase)
@@ -118,10 +109,7 @@ class ErasureStore(StorePart):
         return (await self._read(query)).scalars().all()
 
     async def _erase(self, run_ids: Sequence[str], *, by: str, user: str | None = None) -> _Erasure:
-        await self._write_queue.flush()
-        origins = await find_copies(self._reader, run_ids)
-        write = partial(_erase_runs, origins=origins, by=by, user=user)
-        return await self._write_queue.execute(write)
+        return await self._write_queue.execute(partial(_erase_runs, run_ids=run_ids, by=by, user=user))
 
 
 def _select_runs(user: str, key: str | None, *columns: Any) -> Select[Any]:
@@ -130,8 +118,9 @@ def _select_runs(user: str, key: str | None, *columns: Any) -> Select[Any]:
     return query if key is None else query.where(runs.c.key == key)
 
 
-def _erase_runs(connection: Connection, *, origins: Origins, by: str, user: str | None) -> _Erasure:
-    """Erases the runs, and their copies, of which none is in progress; `origins` has the run that each copy repeats."""
+def _erase_runs(connection: Connection, *, run_ids: Collection[str], by: str, user: str | None) -> _Erasure:
+    """Erases the runs, and their copies, of which none is in progress."""
+    origins = find_copies(connection, run_ids)
     columns = [runs.c[name] for name in ("id", "key", "api", "status", "session", "idempotency_key")]
     rows = connection.execute(select(*columns).where(runs.c.id.in_(origins))).all()
     places = {row.id: place for row in rows if (place := place_of(row.idempotency_key))}
@@ -152,12 +141,7 @@ def _is_in_progress(row: Row[Any], place: Place | None, unfinished: Collection[P
 def _erase_everywhere(
     connection: Connection, rows: Sequence[Row[Any]], places: dict[str, Place], user: str | None
 ) -> None:
-    run_ids = [row.id for row in rows]
-    conversations = delete_items(connection, run_ids)
-    erase_content(connection, run_ids)
-    connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(IDENTITY))
-    for table in (users, feedback):
-        connection.execute(delete(table).where(table.c.run.in_(run_ids)))
+    conversations = erase_all(connection, [row.id for row in rows])
     for key in {row.key for row in rows}:
         of_key = [places[row.id] for row in rows if row.key == key and row.id in places]
         erase_lines(connection, of_key, key=key)

@@ -182,13 +182,12 @@ class ResponseStore(StorePart):
         Usage and audit records stay, and the idempotency key, with which the request is answered again. `False` if
         there is no such response.
         """
-        copies = await find_internal_copies(self._reader, run)
         is_own = responses.c.run == run, responses.c.key == key
 
         def erase(connection: Connection) -> bool:
             if connection.execute(select(responses.c.run).where(*is_own)).first() is None:
                 return False
-            erase_content(connection, [run, *copies])
+            erase_content(connection, [run, *find_internal_copies(connection, run)])
             return True
 
         return await self._write_queue.execute(erase)

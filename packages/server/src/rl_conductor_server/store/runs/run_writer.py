@@ -14,6 +14,8 @@ from rl_conductor.trace.trace import Call, PlanRecord, StepResult, Trace
 from rl_conductor.types import Usage, prompt_in, total
 from rl_conductor_server.access_errors import without_access_errors
 from rl_conductor_server.store.audit import Ended, digest_of, record_of
+from rl_conductor_server.store.erasure.content import erase_all
+from rl_conductor_server.store.erasure.copies import find_erased
 from rl_conductor_server.store.keys.budget_leases import BudgetLeases
 from rl_conductor_server.store.models import NewRun, Status
 from rl_conductor_server.store.runs.audit_records import append_records
@@ -73,6 +75,8 @@ class FinishRun:
     error_code: str | None
     answer_writes: Sequence[Callable[[Connection], object]] = ()
     """Store the answer elsewhere, too, in the same transaction."""
+    source: str | None = None
+    """The run whose content this one repeats. If it was erased, so is the content of this one."""
 
 
 RunWrite: TypeAlias = BeginRun | SaveReservation | SaveProgress | FinishRun
@@ -181,6 +185,7 @@ class RunWriter:
         for write, _ in writes:
             for write_answer in write.answer_writes:
                 write_answer(connection)
+        self._erase_copies(connection, [write for write, _ in writes])
         append_records(
             connection,
             [
@@ -188,6 +193,13 @@ class RunWriter:
                 for (write, row), trace in zip(writes, traces, strict=True)
             ],
         )
+
+    def _erase_copies(self, connection: Connection, writes: Sequence[FinishRun]) -> None:
+        """Erases the runs that repeat one that was erased while they ran."""
+        sources = {write.source for write in writes if write.source is not None}
+        erased = find_erased(connection, sources) if sources else ()
+        if copies := [write.run for write in writes if write.source in erased]:
+            erase_all(connection, copies)
 
     def _run_key(self, run: str) -> dict[str, Any]:
         return {"by_id": run, "by_owner": self._owner}
