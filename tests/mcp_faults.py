@@ -37,6 +37,10 @@ def reply(fault: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
             page = int(params.get("cursor") or 1)
             tool = TOOL | {"name": f"clock{page}"}
             return {"result": {"tools": [tool]} | ({"nextCursor": str(page + 1)} if page < PAGES else {})}
+        case "tools/list" if fault == "invalid pages":
+            pages = {None: ([], "2"), "2": (INVALID[:1], "3"), "3": ([TOOL], "4"), "4": (INVALID[1:2], "4")}
+            tools, cursor = pages[params.get("cursor")]
+            return {"result": {"tools": tools, "nextCursor": cursor}}
         case "tools/list":
             return {"result": {"tools": LISTS.get(fault, [TOOL])}}
     return {"error": {"code": -32601, "message": "Method not found"}}

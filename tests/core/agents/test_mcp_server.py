@@ -353,6 +353,13 @@ async def test_tools_that_can_not_be_offered_are_left_out_with_a_warning(caplog:
     ]
 
 
+async def test_a_page_without_tools_that_can_be_offered_does_not_end_the_list(caplog: pytest.LogCaptureFixture) -> None:
+    server = MCPServer([sys.executable, mcp_faults.__file__, "invalid pages"], timeout=SOON)
+    assert [tool.definition.name for tool in await server.list_tools()] == ["clock"]
+    await server.aclose()
+    assert [name for name in ("gong", "bell") if f"tool {name!r} can't be offered" in caplog.text] == ["gong", "bell"]
+
+
 @pytest.mark.parametrize(("fault", "only"), [("no schema", None), ("invalid tools", ["clock", "gong"])])
 async def test_a_server_of_which_no_tool_or_not_a_selected_one_can_be_offered_can_not_be_used(
     fault: str, only: list[str] | None

@@ -105,8 +105,8 @@ class MCPConnection:
                     Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema)
                     for tool in page.tools
                 ]
-                cursor = page.next_cursor
-                if cursor is None or not page.tools:
+                previous, cursor = cursor, page.next_cursor
+                if cursor in (None, previous):  # the same again from a server that ignores it
                     break
         return tools[:max_tools]
 

@@ -30,7 +30,7 @@ class ToolListFilter:
 
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}
-        """Why tools were left out of the latest list that had any, by their names."""
+        """Why tools were left out of the server's lists, by their names."""
 
     @asynccontextmanager
     async def filtered(self, transport: Transport) -> AsyncIterator[tuple[Any, Any]]:
@@ -47,8 +47,8 @@ class ToolListFilter:
         reasons = [invalid_reason(tool) for tool in tools]
         response.result["tools"] = [tool for tool, reason in zip(tools, reasons, strict=True) if not reason]
         names = [str(tool.get("name") or "") if isinstance(tool, dict) else "" for tool in tools]
-        left_out = {name: reason for name, reason in zip(names, reasons, strict=True) if reason}
-        self.reasons = left_out or self.reasons
+        current = dict(zip(names, reasons, strict=True))
+        self.reasons = {name: reason for name, reason in (self.reasons | current).items() if reason}
 
 
 def invalid_reason(tool: object) -> str:
