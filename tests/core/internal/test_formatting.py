@@ -49,6 +49,8 @@ def test_a_count_has_the_plural_and_separators_of_thousands(number: int, text: s
     [
         ("own: it broke", "own", "own: it broke"),
         ("own raised ValueError: it broke", "own", "own raised ValueError: it broke"),
+        ("function:own raised ValueError: it broke", "function:own", "function:own raised ValueError: it broke"),
+        ("function:other raised", "function:other", "own: function:other raised"),
         ("openai:m: it broke", "openai:m", "own: openai:m: it broke"),
         ("the policy forbids it", "own", "own: the policy forbids it"),
         ("own: it broke", "openai:own", "own: own: it broke"),

@@ -17,9 +17,13 @@ def join_reasons(reasons: Iterable[str]) -> str:
 
 
 def with_worker_name(error: object, *, worker: str, model: str) -> str:
-    """Puts the worker's name before an error, unless the error begins with it as the name of the worker's model."""
+    """Puts the worker's name before an error, unless the error begins with it as the name of the worker's model.
+
+    The model of a function is called `function:NAME`.
+    """
     text = str(error)
-    return text if model == worker and text.startswith(worker) else f"{worker}: {text}"
+    has_name = model in (worker, f"function:{worker}") and text.startswith(model)
+    return text if has_name else f"{worker}: {text}"
 
 
 def dollars(amount: Decimal) -> str:
