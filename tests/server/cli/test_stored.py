@@ -104,7 +104,10 @@ def test_options_filter_the_runs(cli: Cli, kept: str, options: tuple[str, ...], 
         (("--before", "0001-01-01"), "'0001-01-01' is no date, such as"),
         (("-n", "9" * 20), "less than or equal to 1000000"),
         (("--export", "runs.jsonl", "--json"), "--json and --export don't go together"),
-        (("export",), "No such command 'export'"),
+        (("export", "runs.jsonl"), "Write 'rl-conductor runs --export FILE'"),
+        (("list",), "No such command 'list'. Write 'rl-conductor runs'"),
+        (("show", "run-1"), "Write 'rl-conductor show RUN'"),
+        (("exports",), "No such command 'exports'"),
     ],
 )
 def test_options_beyond_what_a_store_accepts_are_explained(

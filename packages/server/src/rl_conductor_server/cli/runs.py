@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 from rich.table import Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from rl_conductor._internal.formatting import cost, counted, seconds
 from rl_conductor._internal.io import open_for_writing
@@ -35,6 +36,8 @@ MAX_RUNS = 1_000_000
 """Maximum number of runs that are listed or exported at once."""
 LISTED_RUNS = 20
 EXPORTED_RUNS = 20_000
+OTHER_COMMANDS = {"export": "runs --export FILE", "list": "runs", "show": "show RUN"}
+"""What to write in place of subcommands that one may expect."""
 WIDE = 100
 """Width of a terminal, in columns, from which the list has the model and the key."""
 
@@ -115,7 +118,16 @@ ExportOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the runs as JSON, and nothing else.")]
 
 
-app = typer.Typer(add_completion=False)
+class _Runs(TyperGroup):
+    """Says what to write in place of subcommands that do not exist."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in OTHER_COMMANDS:
+            ctx.fail(f"No such command {args[0]!r}. Write 'rl-conductor {OTHER_COMMANDS[args[0]]}'.")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(add_completion=False, cls=_Runs)
 app.command()(delete)
 
 
