@@ -435,6 +435,18 @@ async def test_a_conversation_with_other_users_stays_without_the_items_of_an_era
         await client.conversations.retrieve(made.id)
 
 
+async def test_items_are_erased_although_their_response_was_deleted_before(serve: Serve, url: str) -> None:
+    at = await serve({"a": talkative()}, store={"url": url}, **SETTINGS)
+    client = at.openai("key-of-red")
+    made = await client.conversations.create()
+    response = await client.responses.create(
+        model=MODEL, input=SECRET, conversation=made.id, safety_identifier="Ann", metadata={"session": "s"}
+    )
+    await client.responses.delete(response.id)
+    assert (await erase_user(at, "Ann"))["deleted"] == 1
+    assert await tables_with(at.service.store, "marker-in-texts") == set()
+
+
 async def test_an_error_that_may_quote_an_erased_request_is_replaced(serve: Serve) -> None:
     def fail(_: Any) -> str:
         raise ValueError(SECRET)

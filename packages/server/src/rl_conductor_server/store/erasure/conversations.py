@@ -40,18 +40,32 @@ def delete_conversations(connection: Connection, candidates: Collection[str], *,
 
 
 def _conversations_of(connection: Connection, run_ids: Collection[str]) -> list[str]:
-    """Returns the conversations that requests named; the session is the conversation unless its metadata names one."""
+    """Returns the conversations that requests named; the session is the conversation unless its metadata names one.
+
+    If the response was deleted, and the request with it, the conversation is found by the ids of its items.
+    """
     query = select(runs.c.key, runs.c.session, responses.c.parameters).outerjoin(
         responses, responses.c.run == runs.c.id
     )
-    names = set[tuple[str, str | None]]()
+    names, names_without_request = set[tuple[str, str | None]](), set[tuple[str, str | None]]()
     for row in connection.execute(query.where(runs.c.id.in_(run_ids), runs.c.api == "responses")):
         conversation = json.loads(row.parameters or "{}").get("conversation")
         is_object = isinstance(conversation, dict)
         names |= {(row.key, row.session), (row.key, conversation["id"] if is_object else conversation)}
+        if row.parameters is None:
+            names_without_request.add((row.key, row.session))
     is_named = conversations.c.id.in_([conversation for _, conversation in names if conversation])
     rows = connection.execute(select(conversations.c.key, conversations.c.id).where(is_named))
-    return [row.id for row in rows if (row.key, row.id) in names]
+    existing = {(row.key, row.id) for row in rows}
+    keys = {key for key, _ in names_without_request - existing}
+    return list({name for _, name in names & existing if name} | _find_by_items(connection, keys, run_ids))
+
+
+def _find_by_items(connection: Connection, keys: Collection[str], run_ids: Collection[str]) -> set[str]:
+    """Returns the conversations of API keys that have items of runs. Takes long if they have many."""
+    query = select(ITEMS.conversation, ITEMS.id).join(conversations, conversations.c.id == ITEMS.conversation)
+    rows = connection.execute(query.where(conversations.c.key.in_(keys))) if keys else ()
+    return {row.conversation for row in rows if run_of_item(row.id) in run_ids}
 
 
 def _have_other_users(connection: Connection, run_ids: Collection[str], user: str) -> bool:
