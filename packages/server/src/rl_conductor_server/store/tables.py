@@ -89,7 +89,7 @@ runs = Table(
         postgresql_where=IS_IN_SESSION,
     ),
     Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
-    Index("runs_of_runs", "api", sqlite_where=IS_INTERNAL, postgresql_where=IS_INTERNAL),
+    Index("runs_of_runs", "api", "labels", sqlite_where=IS_INTERNAL, postgresql_where=IS_INTERNAL),
 )
 """One row per run; `trace` is set when the run ends. `question` and `answer` are excerpts for lists and search."""
 

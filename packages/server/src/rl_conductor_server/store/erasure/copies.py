@@ -37,7 +37,9 @@ def find_erased(connection: Connection, run_ids: Collection[str]) -> set[str]:
 
 def _add_internal_runs(connection: Connection, origins: Origins) -> Origins:
     comparisons = [json.dumps({SHADOW_OF: run}) for run in origins]
-    may_be_copy = and_(IS_INTERNAL, or_(runs.c.api == REPLAY, runs.c.labels.in_(comparisons)))
+    # With its condition in both parts, SQLite uses the index of internal runs for both.
+    is_comparison = and_(IS_INTERNAL, runs.c.labels.in_(comparisons))
+    may_be_copy = or_(and_(IS_INTERNAL, runs.c.api == REPLAY), is_comparison)
     rows = connection.execute(select(runs.c.id, runs.c.labels).where(may_be_copy)).all()
     repeated = {row.id: _repeated_run(row.labels) for row in rows}
     while new := {run: origins[of] for run, of in repeated.items() if of in origins and run not in origins}:

@@ -93,7 +93,7 @@ def _run_indexes() -> tuple[sa.Index, ...]:
             postgresql_where=IS_IN_SESSION,
         ),
         sa.Index("runs_under_way", "heartbeat", sqlite_where=IS_RUNNING, postgresql_where=IS_RUNNING),
-        sa.Index("runs_of_runs", "api", sqlite_where=IS_INTERNAL, postgresql_where=IS_INTERNAL),
+        sa.Index("runs_of_runs", "api", "labels", sqlite_where=IS_INTERNAL, postgresql_where=IS_INTERNAL),
     )
 
 
