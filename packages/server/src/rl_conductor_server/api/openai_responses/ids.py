@@ -19,8 +19,3 @@ def response_id(run: str) -> str:
 def run_of_response(response: str) -> str:
     """Returns the run of a response's id; an id in another format belongs to no run."""
     return run_in(RESPONSE_ID, response) or response[:32]
-
-
-def message_id(run: str) -> str:
-    """Returns the id of the message with a run's answer."""
-    return f"msg_{random_part(run)}"

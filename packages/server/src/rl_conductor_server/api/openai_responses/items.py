@@ -8,19 +8,11 @@ from pydantic import RootModel
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import ToolCall
-from rl_conductor_server.api.openai_responses.ids import message_id
 from rl_conductor_server.api.openai_responses.schema import Item, MessageItem
 from rl_conductor_server.runs.tool_continuation import tool_calls_of
 from rl_conductor_server.store import StoredTurn, decode
-from rl_conductor_server.store.runs.run_id import random_part
+from rl_conductor_server.store.runs.run_id import ITEM_PREFIXES, message_id, random_part
 
-ID_PREFIXES = {
-    "function_call": "fc",
-    "function_call_output": "fco",
-    "reasoning": "rs",
-    "custom_tool_call": "ctc",
-    "custom_tool_call_output": "ctco",
-}
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 """OpenAI's reasons of incomplete answers, by the finish reason."""
 
@@ -55,7 +47,7 @@ def input_item(item: Item, suffix: str, *, keep_id: bool = True) -> dict[str, An
         text = {"type": "input_text", "text": item.content}
         body["content"] = [text_part(item.content) if item.role == "assistant" else text]
     if not keep_id or "id" not in body:
-        body["id"] = f"{ID_PREFIXES.get(body['type'], 'msg')}_{suffix}"
+        body["id"] = f"{ITEM_PREFIXES.get(body['type'], 'msg')}_{suffix}"
     return body | {"status": "completed"}
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from rl_conductor.trace.trace import Trace
 from rl_conductor_server.api.adapter import ResponseHeader
-from rl_conductor_server.api.openai_responses.ids import message_id
 from rl_conductor_server.api.openai_responses.items import (
     incomplete_reason,
     message_item,
@@ -22,6 +21,7 @@ from rl_conductor_server.api.sse import sse_event
 from rl_conductor_server.errors import ApiError
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.handle import CANCELLED
+from rl_conductor_server.store.runs.run_id import message_id
 
 
 @dataclass

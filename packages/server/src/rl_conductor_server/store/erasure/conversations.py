@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from sqlalchemy import Connection, delete, func, select, update
 
-from rl_conductor_server.store.runs.run_id import run_of_item
+from rl_conductor_server.store.runs.run_id import first_item_ids, run_of_item
 from rl_conductor_server.store.tables import conversation_items, conversations, responses, runs, users
 
 ITEMS = conversation_items.c
@@ -62,10 +62,12 @@ def _conversations_of(connection: Connection, run_ids: Collection[str]) -> list[
 
 
 def _find_by_items(connection: Connection, keys: Collection[str], run_ids: Collection[str]) -> set[str]:
-    """Returns the conversations of API keys that have items of runs. Takes long if they have many."""
-    query = select(ITEMS.conversation, ITEMS.id).join(conversations, conversations.c.id == ITEMS.conversation)
-    rows = connection.execute(query.where(conversations.c.key.in_(keys))) if keys else ()
-    return {row.conversation for row in rows if run_of_item(row.id) in run_ids}
+    """Returns the conversations of API keys that have the first item of the input or the answer of a run."""
+    query = select(conversations.c.id).join(conversation_items, conversations.c.id == ITEMS.conversation)
+    query = query.where(conversations.c.key.in_(keys))
+    ids = [item for run in run_ids for item in first_item_ids(run)] if keys else []
+    parts = [connection.execute(query.where(ITEMS.id.in_(part))).scalars() for part in _in_parts(ids)]
+    return {conversation for part in parts for conversation in part}
 
 
 def _have_other_users(connection: Connection, run_ids: Collection[str], user: str) -> bool:
