@@ -28,6 +28,7 @@ from rl_conductor.errors import (
 )
 from rl_conductor.models import model
 from rl_conductor.models.base import Capabilities, collect
+from rl_conductor.models.http import model as http_model
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.openai.services import OllamaModel, OpenRouterModel, VLLMServerModel
 from rl_conductor.models.prices import price_of
@@ -331,6 +332,15 @@ async def test_a_stream_that_is_held_open_ends_after_its_finish_reason_and_usage
         await held.aclose()
     assert reply.text == "You said: hello there"
     assert reply.usage.total_tokens == tokens
+
+
+async def test_a_reply_that_has_ended_counts_when_the_time_of_its_call_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_model, "SILENCE_SECONDS", SOON)
+    with Endless.running() as wire:
+        held = OpenAIModel("held", base_url=f"{wire.url}/v1")
+        reply = await collect(held.stream(HELLO.model_copy(update={"timeout": 2.0})))
+        await held.aclose()
+    assert (reply.text, reply.usage.total_tokens) == ("You said: hello there", 8)
 
 
 @pytest.mark.skipif(openai.__version__ < "3", reason="openai 2 closes the connection of every stream")
