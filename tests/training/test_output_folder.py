@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rl_conductor import ConfigError
-from rl_conductor_training.output_folder import lock_folder
+from rl_conductor_training.output_folder import check_folder, lock_folder
 
 HOLD = """
 import sys
@@ -62,5 +62,12 @@ def test_an_existing_empty_folder_remains(tmp_path: Path) -> None:
 
 def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"can't write .*file"), lock_folder(tmp_path / "file" / "folder"):
-        pass
+    with pytest.raises(ConfigError, match=r"can't write .*folder': '.*file' is a file"):
+        check_folder(tmp_path / "file" / "folder")
+
+
+def test_a_folder_without_permission_to_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No permission would keep out root.
+    monkeypatch.setattr("os.access", lambda path, _mode: path != tmp_path)
+    with pytest.raises(ConfigError, match=rf"can't write '.*run': no permission to write in '{tmp_path}'"):
+        check_folder(tmp_path / "runs" / "run")

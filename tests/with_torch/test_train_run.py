@@ -364,7 +364,7 @@ def test_a_run_directory_resumes_its_own_run_only(finished: Trained) -> None:
 def test_a_run_with_other_questions_is_not_resumed(tmp_path: Path) -> None:
     config = toy_training.config(tmp_path)
     run_dir = RunDir.open(tmp_path / "run", config)
-    run_dir.ensure_same_questions([Sample(id="1", question="What is 1 + 1?")], [])
+    run_dir.write_questions([Sample(id="1", question="What is 1 + 1?")], [])
     run_dir.write_spending(Spending(calls=1))
     with pytest.raises(ConfigError, match="a run with other questions"):
         train(config, tmp_path / "run", toy_training.pool())
@@ -373,7 +373,7 @@ def test_a_run_with_other_questions_is_not_resumed(tmp_path: Path) -> None:
 def test_a_run_with_other_workers_is_not_resumed(tmp_path: Path) -> None:
     config, pool = toy_training.config(tmp_path), toy_training.pool()
     run_dir = RunDir.open(tmp_path / "run", config)
-    run_dir.ensure_same_workers(pool, {})
+    run_dir.write_workers(pool, {})
     run_dir.write_spending(Spending(calls=1))
     with pytest.raises(ConfigError, match="a run with other workers: their order was wrong, right"):
         train(config, tmp_path / "run", WorkerPool([pool["right"], pool["wrong"]]))

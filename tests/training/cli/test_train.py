@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from decimal import Decimal
@@ -13,9 +14,11 @@ from typer.testing import Result
 
 from rl_conductor_training.cli.train import _print_result
 from rl_conductor_training.cut_off_replies import CutOffReplies
-from rl_conductor_training.train.config import read_config
+from rl_conductor_training.train.config import TrainConfig, read_config
 from rl_conductor_training.train.rollouts.masked import MaskedPlans
 from rl_conductor_training.train.run_dir import RunDir, RunRecord, Spending
+from rl_conductor_training.train.setup import TrainingSetup
+from rl_conductor_training.workers.reply_cache import ReplyCache
 
 Cli = Callable[..., Result]
 
@@ -100,16 +103,52 @@ def test_a_mistake_is_told_before_torch_is_imported(
     assert not (config.parent / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("folder", "problem"),
+    [
+        ("train.toml", "train.toml' is a file; name a folder with --out"),
+        ("train.toml/run", "run': '[^']*train.toml' is a file"),
+    ],
+)
 def test_an_unusable_folder_is_told_before_torch_is_imported(
-    cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch, folder: str, problem: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    result = cli("train", str(config), "--out", str(config))
-    assert (result.exit_code, "train.toml' is a file; name a folder with --out" in result.stderr) == (2, True)
-    run = config.parent / "run"
-    RunDir.open(run, read_config(config)).write_spending(Spending(calls=1))
-    result = cli("train", str(config), "--out", str(run), "--seed", "1")
-    assert (result.exit_code, "run' has a run with other settings of seed" in result.stderr) == (2, True)
+    result = cli("train", str(config), "--out", str(config.parent / folder))
+    assert result.exit_code == 2
+    assert re.search(problem, result.stderr)
+
+
+@pytest.mark.parametrize("changed", ["settings of seed", "workers: 'b' is new", "questions"])
+def test_a_run_with_other_inputs_is_told_before_torch_is_imported(
+    cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    folder = config.parent
+    worker = '[workers.{}]\nmodel = "openai:a"\noptions = {{ base_url = "http://127.0.0.1:9" }}\n'
+    text = 'model = "m"\n[task]\nname = "jsonl:questions.jsonl"\n[pool]\nfile = "pool.toml"\n'
+    config.write_text(text, encoding="utf-8")
+    (folder / "pool.toml").write_text(worker.format("a"), encoding="utf-8")
+    (folder / "questions.jsonl").write_text('{"question": "What is 1 + 1?", "answer": "2"}\n', encoding="utf-8")
+    _begin_run(folder / "run", read_config(config))
+    match changed:
+        case "questions":
+            (folder / "questions.jsonl").write_text('{"question": "1 + 2?", "answer": "3"}\n', encoding="utf-8")
+        case "workers: 'b' is new":
+            (folder / "pool.toml").write_text(worker.format("a") + worker.format("b"), encoding="utf-8")
+        case _:
+            config.write_text(f"seed = 1\n{text}", encoding="utf-8")
+    result = cli("train", str(config), "--out", str(folder / "run"))
+    assert result.exit_code == 2
+    assert f"run' has a run with other {changed}" in result.stderr
+
+
+def _begin_run(folder: Path, config: TrainConfig) -> None:
+    """Writes the files of a run in which a worker was called."""
+    run, pool = RunDir.open(folder, config), config.pool.build(ReplyCache(None))
+    run.write_workers(pool, config.pool.reply_options)
+    run.write_questions(*TrainingSetup(config, pool).load_questions())
+    run.write_spending(Spending(calls=1))
 
 
 def test_the_estimate_needs_no_torch_and_calls_nobody(cli: Cli, config: Path, tmp_path: Path) -> None:

@@ -34,8 +34,11 @@ def test_a_run_that_has_not_begun_takes_other_settings_questions_and_workers(tmp
     sample = Sample(id="1", question="What is 1 + 1?", answer="2")
     for number in range(2):
         folder = RunDir.open(tmp_path, CONFIG.model_copy(update={"seed": number}))
-        folder.ensure_same_workers(WorkerPool([worker(f"worker-{number}")]), {})
-        folder.ensure_same_questions([sample] * number, [])
+        workers, questions = WorkerPool([worker(f"worker-{number}")]), [sample] * number
+        folder.ensure_same_workers(workers, {})
+        folder.ensure_same_questions(questions, [])
+        folder.write_workers(workers, {})
+        folder.write_questions(questions, [])
         folder.write_spending(Spending())
     assert read_value(tmp_path / "config.json", TrainConfig).seed == 1
     (tmp_path / "warm_start").mkdir()
@@ -53,8 +56,8 @@ def test_checkpoint_settings_may_change_when_a_run_resumes(tmp_path: Path) -> No
 def test_a_run_resumes_only_with_the_same_questions(tmp_path: Path) -> None:
     folder = begun(tmp_path)
     questions = [Sample(id=str(number), question=f"What is {number} + 1?", answer="2") for number in range(3)]
-    for _ in range(2):
-        folder.ensure_same_questions(questions[:2], questions[2:])
+    folder.write_questions(questions[:2], questions[2:])
+    folder.ensure_same_questions(questions[:2], questions[2:])
     answered_otherwise = [questions[0], questions[1].model_copy(update={"answer": "3"})]
     for task, validation in ((questions, questions[2:]), (answered_otherwise, questions[2:]), (questions[:2], [])):
         with pytest.raises(ConfigError, match="a run with other questions or another scoring"):
@@ -79,8 +82,8 @@ def worker(name: str, *, model: str = "small", description: str = "", instructio
 )
 def test_a_run_resumes_only_with_the_same_workers(tmp_path: Path, workers: list[Worker], change: str) -> None:
     folder = begun(tmp_path)
-    for _ in range(2):
-        folder.ensure_same_workers(WorkerPool([worker("rates"), worker("clerk")]), {})
+    folder.write_workers(WorkerPool([worker("rates"), worker("clerk")]), {})
+    folder.ensure_same_workers(WorkerPool([worker("rates"), worker("clerk")]), {})
     with pytest.raises(ConfigError, match=rf"has a run with other workers: {change}\. A run resumes only"):
         folder.ensure_same_workers(WorkerPool(workers), {})
 
@@ -91,8 +94,9 @@ def test_a_run_resumes_only_with_the_same_options_of_its_workers(tmp_path: Path)
         return PoolSource.model_validate({"workers": {"rates": entry}})
 
     folder, pool = begun(tmp_path), WorkerPool([worker("rates")])
-    for _ in range(2):
-        folder.ensure_same_workers(pool, source(base_url="http://127.0.0.1:1/v1").reply_options)
+    options = source(base_url="http://127.0.0.1:1/v1").reply_options
+    folder.write_workers(pool, options)
+    folder.ensure_same_workers(pool, options)
     assert "secret" not in (tmp_path / "workers.json").read_text()
     with pytest.raises(ConfigError, match=r"has a run with other workers: 'rates' has another set of options\. A run"):
         folder.ensure_same_workers(pool, source(base_url="http://127.0.0.1:2/v1").reply_options)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -45,13 +47,19 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def check_folder(folder: Path) -> None:
-    """Checks that a path is, or can become, a folder.
+    """Checks that a path is, or can become, a folder that this process may write to. Nothing is written.
 
     Raises:
-        ConfigError: it is a file.
+        ConfigError: it is a file, or can't be written to.
     """
     if folder.is_file():
         raise ConfigError(f"{str(folder)!r} is a file; name a folder with --out")
+    with writing_errors(folder):
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        if not existing.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{str(existing)!r} is a file")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, f"no permission to write in {str(existing)!r}")
 
 
 def _remove_unused(folder: Path) -> None:

@@ -26,6 +26,7 @@ from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cli.learn_source import LearnSource
+from rl_conductor_training.output_folder import check_folder
 
 if TYPE_CHECKING:
     from rl_conductor_training.learn import LearnProgress, LearnSettings
@@ -168,6 +169,7 @@ def learn(
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     learners = {"instructions": (instructions, reflection_model), "weights": (weights, weights_model)}
     source.check({**learners, "caps": (usd, tokens, minutes)})
+    check_folder(out)
     _fetch_weights(pool)
     with TemporaryDirectory() as unused, (progress := _Progress(limits)).show(out):
         record = source.learn(

@@ -24,6 +24,7 @@ from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.output_folder import check_folder
 from rl_conductor_training.spending import UNKNOWN_AMOUNT
 from rl_conductor_training.train.config import Reporter, TrainConfig, read_config
 from rl_conductor_training.train.estimate import project_training
@@ -127,9 +128,10 @@ def train(
     if estimate_only:
         _print_estimate(settings)
         return
-    from rl_conductor_training.train.checks import check_run  # noqa: PLC0415  imports scipy
+    from rl_conductor_training.train.setup import check_run  # noqa: PLC0415  imports scipy
 
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else 60 * minutes)
+    check_folder(folder)
     with open_pool(settings.pool, folder.parent / "replies.sqlite") as pool:
         check_run(settings, folder, pool, limits)
         _run_training(settings, folder, pool, last_step=max_steps, limits=limits)

@@ -116,6 +116,11 @@ class QuestionHashes(Value):
     task: str
     validation: str
 
+    @classmethod
+    def of(cls, task: Iterable[Sample], validation: Iterable[Sample]) -> QuestionHashes:
+        """Hashes the questions of the task and of the validation."""
+        return cls(task=_hash_samples(task), validation=_hash_samples(validation))
+
 
 class RunWorkers(Value):
     """The workers of a run, in the order of their numbers."""
@@ -217,40 +222,45 @@ class RunDir:
                 " unchanged settings. Pass another folder with --out, or remove this one"
             )
 
-    def ensure_same_questions(self, task: Sequence[Sample], validation: Sequence[Sample]) -> None:
-        """Writes the hashes of the questions of a new run; those of one that has begun must be the same.
-
-        Raises:
-            ConfigError: they are not.
-        """
-        file = self.path / QUESTIONS_FILE
-        hashes = QuestionHashes(task=_hash_samples(task), validation=_hash_samples(validation))
-        if not file.exists() or not self.has_begun:
-            write_value(file, hashes)
-        elif read_value(file, QuestionHashes) != hashes:
-            raise ConfigError(
-                f"{str(self.path)!r} has a run with other questions or another scoring of them: a run resumes only with"
-                " the same. Restore them, or pass another folder with --out"
-            )
-
     def ensure_same_workers(self, pool: WorkerPool, options: Mapping[str, str]) -> None:
-        """Writes the workers of a new run; those of one that has begun must be the same, in the same order.
+        """Checks that a run that has begun here has these workers, in the same order.
 
         Args:
             pool: the workers.
             options: the options of their models, as of `PoolSource.reply_options`.
 
         Raises:
-            ConfigError: they are not.
+            ConfigError: it has not.
         """
-        file, current = self.path / WORKERS_FILE, RunWorkers.of(pool, options)
-        if not file.exists() or not self.has_begun:
-            write_value(file, current)
-        elif changes := current.changes_since(read_value(file, RunWorkers)):
+        if not self._workers.exists() or not self.has_begun:
+            return
+        if changes := RunWorkers.of(pool, options).changes_since(read_value(self._workers, RunWorkers)):
             raise ConfigError(
                 f"{str(self.path)!r} has a run with other workers: {', '.join(changes)}. A run resumes only with the"
                 " same; restore them, or pass another folder with --out"
             )
+
+    def ensure_same_questions(self, task: Sequence[Sample], validation: Sequence[Sample]) -> None:
+        """Checks that a run that has begun here has these questions.
+
+        Raises:
+            ConfigError: it has not.
+        """
+        if not self._questions.exists() or not self.has_begun:
+            return
+        if read_value(self._questions, QuestionHashes) != QuestionHashes.of(task, validation):
+            raise ConfigError(
+                f"{str(self.path)!r} has a run with other questions or another scoring of them: a run resumes only with"
+                " the same. Restore them, or pass another folder with --out"
+            )
+
+    def write_workers(self, pool: WorkerPool, options: Mapping[str, str]) -> None:
+        """Writes the workers and their options, which the next call must have too."""
+        write_value(self._workers, RunWorkers.of(pool, options))
+
+    def write_questions(self, task: Sequence[Sample], validation: Sequence[Sample]) -> None:
+        """Writes the hashes of the questions, which the next call must have too."""
+        write_value(self._questions, QuestionHashes.of(task, validation))
 
     @property
     def warm_start(self) -> Path:
@@ -328,6 +338,14 @@ class RunDir:
     @property
     def _config(self) -> Path:
         return self.path / CONFIG_FILE
+
+    @property
+    def _workers(self) -> Path:
+        return self.path / WORKERS_FILE
+
+    @property
+    def _questions(self) -> Path:
+        return self.path / QUESTIONS_FILE
 
     @property
     def _evaluations(self) -> Path:

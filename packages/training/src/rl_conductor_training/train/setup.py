@@ -1,4 +1,4 @@
-"""The questions, workers and scorer of one training run."""
+"""The questions, workers and scorer of one training run, and its checks before torch is imported."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample, Task
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cut_off_replies import Finishes
-from rl_conductor_training.spending import CostEstimate
+from rl_conductor_training.spending import CostEstimate, check_prices
 from rl_conductor_training.tasks import TaskEntry
 from rl_conductor_training.tasks.groups import check_answers, count_different, shared_questions
 from rl_conductor_training.train.budget import TrainingBudget
-from rl_conductor_training.train.config import TrainConfig
+from rl_conductor_training.train.config import Reporter, TrainConfig
 from rl_conductor_training.train.estimate import estimate_training
 from rl_conductor_training.train.progress import TrainProgress
 from rl_conductor_training.train.prompt_instances import PromptInstance, build_instances
 from rl_conductor_training.train.rollouts.scoring import RolloutScorer, ScoredPlan
+from rl_conductor_training.train.run_dir import RunDir
 
 log = logging.getLogger("rl_conductor_training.train")
 
@@ -155,3 +158,28 @@ def _build_task(entry: TaskEntry) -> Task:
     task = entry.build()
     check_answers(task)
     return task
+
+
+def check_run(config: TrainConfig, output: Path, pool: WorkerPool, limits: Limits) -> None:
+    """Checks a run before torch is imported, which takes many seconds. Nothing is called or written.
+
+    Raises:
+        ConfigError: the trackers, the run directory, the workers or the questions can't be used.
+    """
+    check_trackers(config.keep.report_to)
+    run_dir = RunDir(output)
+    run_dir.ensure_same_config(config)
+    run_dir.ensure_same_workers(pool, config.pool.reply_options)
+    check_prices(pool, limits)
+    run_dir.ensure_same_questions(*TrainingSetup(config, pool).load_questions())
+
+
+def check_trackers(trackers: Iterable[Reporter]) -> None:
+    """Checks that the packages of experiment trackers are installed.
+
+    Raises:
+        ConfigError: one is not.
+    """
+    for name in trackers:
+        if find_spec(name) is None:
+            raise ConfigError(f"reporting to {name} needs its package: pip install {name}")

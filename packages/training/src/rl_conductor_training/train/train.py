@@ -22,7 +22,6 @@ from rl_conductor_training.cut_off_replies import add_finishes, find_cut_off
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate, check_prices, unpriced_workers
 from rl_conductor_training.train.budget import CapReachedError, TrainingBudget
-from rl_conductor_training.train.checks import check_trackers
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.interruption import INTERRUPTED, Interruption
 from rl_conductor_training.train.progress import Status, TrainProgress
@@ -33,7 +32,7 @@ from rl_conductor_training.train.rewards.verdict import compute_verdict
 from rl_conductor_training.train.rollouts.batches import count_rounds
 from rl_conductor_training.train.rollouts.masked import MaskedPlans, NothingScoredError
 from rl_conductor_training.train.run_dir import RunDir, RunRecord, Spending, WarmStartState
-from rl_conductor_training.train.setup import TrainingSetup
+from rl_conductor_training.train.setup import TrainingSetup, check_trackers
 
 try:
     import torch
@@ -136,10 +135,14 @@ def _open_run_dir(output: Path, config: TrainConfig, state: PartialState) -> Ite
 def _load_questions(setup: TrainingSetup, run_dir: RunDir, state: PartialState) -> None:
     """Loads the questions; a resumed run must have the same, and the same workers."""
     setup.progress.begin("loading the questions")
+    options = setup.config.pool.reply_options
     with state.main_process_first():
-        run_dir.ensure_same_workers(setup.pool, setup.config.pool.reply_options)
-        run_dir.ensure_same_questions(*setup.load_questions())
+        questions = setup.load_questions()
+        run_dir.ensure_same_workers(setup.pool, options)
+        run_dir.ensure_same_questions(*questions)
     if state.is_main_process:
+        run_dir.write_workers(setup.pool, options)
+        run_dir.write_questions(*questions)
         setup.warn_of_copies()
 
 
