@@ -125,6 +125,12 @@ def test_a_truncated_answer_that_is_nested_deeply_is_a_parsing_error() -> None:
     assert "max_tokens" in str(output["parsing_error"])
 
 
+@pytest.mark.parametrize("text", ['{"city": "Oslo"}', '```json\n{"city": "Oslo"}\n```'])
+def test_an_answer_that_ends_with_its_json_at_max_tokens_is_parsed(text: str) -> None:
+    reply = Completion(message=Message.assistant(text), finish_reason="length", model="m")
+    assert conductor(ScriptedModel([reply])).with_structured_output(Place).invoke(QUESTION) == Place(city="Oslo")
+
+
 def test_a_truncated_answer_without_the_raw_message_is_langchains_error(make_worker: Callable[[str], Any]) -> None:
     chat = conductor(make_worker("truncating")).with_structured_output(Place)
     with pytest.raises(OutputParserException, match="max_tokens"):

@@ -13,6 +13,7 @@ from rl_conductor import ConfigError, LimitError, Limits, ScriptedModel, WorkerP
 from rl_conductor.errors import AuthenticationError
 from rl_conductor.types import Request
 from rl_conductor_training.evals import compare_with_record
+from rl_conductor_training.evals.record_check import AnswerChange, _describe
 from rl_conductor_training.learn import LearnSettings, learn
 from rl_conductor_training.learn.experience import ExperienceRow
 from rl_conductor_training.tasks import load_task
@@ -94,6 +95,11 @@ async def test_questions_without_a_reply_count_as_wrong_and_say_why(learned: Lea
     assert comparison.is_worse
     assert "no reply" in comparison.report
     assert "the key is invalid" in comparison.report
+
+
+def test_a_reply_without_an_answer_is_reported_in_words() -> None:
+    change = AnswerChange(id="2", question="What is 1 + 1?", recorded=1, score=0, answer=None, error=None)
+    assert _describe(change) == "lost 2 (1 -> 0): 'What is 1 + 1?', no answer in the reply"
 
 
 async def test_the_groups_are_those_that_learning_used(tmp_path: Path) -> None:

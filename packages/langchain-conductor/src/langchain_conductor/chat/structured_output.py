@@ -20,6 +20,7 @@ from langchain_core.output_parsers import (
 from langchain_core.outputs import ChatGeneration, Generation
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableMap, RunnablePassthrough
 from langchain_core.utils.function_calling import convert_to_json_schema
+from langchain_core.utils.json import parse_json_markdown
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import SkipValidation
 
@@ -118,17 +119,21 @@ class CompleteJsonParser(BaseCumulativeTransformOutputParser[Any]):
         """
         generation = result[0]
         assert isinstance(generation, ChatGeneration)
-        if generation.message.response_metadata.get("finish_reason") == "length" and not _is_json(generation.text):
-            raise OutputParserException(TRUNCATED, llm_output=generation.text)
+        if generation.message.response_metadata.get("finish_reason") == "length":
+            _require_complete(generation.text)
         return self.parser.parse_result(result, partial=partial)
 
     def parse(self, text: str) -> Any:
         return self.parser.parse(text)
 
 
-def _is_json(text: str) -> bool:
+def _require_complete(text: str) -> None:
+    """Checks that a text is JSON to its end, as it is or in a code block.
+
+    Raises:
+        OutputParserException: it is not.
+    """
     try:
-        json.loads(text)
+        parse_json_markdown(text, parser=json.loads)
     except (ValueError, RecursionError):
-        return False
-    return True
+        raise OutputParserException(TRUNCATED, llm_output=text) from None

@@ -115,7 +115,8 @@ class RecordComparison(Value):
 
 def _describe(change: AnswerChange) -> str:
     kind = "lost" if change.score < change.recorded else "gained"
-    outcome = f"no reply: {change.error}" if change.error else f"answer {change.answer!r}"
+    answer = "no answer in the reply" if change.answer is None else f"answer {change.answer!r}"
+    outcome = f"no reply: {change.error}" if change.error else answer
     question = truncate_middle(" ".join(change.question.split()), QUESTION_CHARS)
     return f"{kind} {change.id} ({change.recorded:g} -> {change.score:g}): {question!r}, {outcome}"
 
