@@ -204,4 +204,4 @@ PEERS: dict[str, Callable[[], Run]] = {
     "pydantic-graph": build_pydantic_graph,
     "llama-index-workflows": build_llama_index,
 }
-"""What builds the graph, by the name of the package."""
+"""The functions that build the graph, by the name of the package."""

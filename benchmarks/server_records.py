@@ -132,7 +132,7 @@ class Records:
     runs: Sequence[StoredRun]
     audited: frozenset[str]
     broken: str | None
-    """Where the hash chain of the audit record is broken."""
+    """The place at which the hash chain of the audit record is broken; `None` if it is intact."""
     key_spending: Decimal
     """Spending of the clients' key, as the server counts it."""
 

@@ -104,7 +104,7 @@ class ForkedCommand:
 
     @property
     def returncode(self) -> int | None:
-        """How it ended, if it has."""
+        """Its exit code, if it has ended."""
         return self._fork.exitcode
 
     def send_signal(self, number: int) -> None:

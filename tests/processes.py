@@ -1,4 +1,4 @@
-"""Several processes that train together: each is a fork that runs a function, and prints what it has to say as JSON."""
+"""Several processes that train together: each is a fork that runs a function, which prints a result as JSON."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from forks import start_fork
 
 
-def told(main: Callable[..., object], *arguments: Any, count: int) -> list[Any]:
-    """What each of so many processes says."""
+def run_together(main: Callable[..., object], *arguments: Any, count: int) -> list[Any]:
+    """Runs a function in `count` processes of one group, and returns the results that they print."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(count)}
     with ExitStack() as files:
         outputs = [files.enter_context(TemporaryFile("w+")) for _ in range(count)]
-        started = [
+        processes = [
             start_fork(
                 main,
                 *arguments,
@@ -30,12 +30,12 @@ def told(main: Callable[..., object], *arguments: Any, count: int) -> list[Any]:
             for rank, output in enumerate(outputs)
         ]
         try:
-            for one in started:
-                one.join()
+            for process in processes:
+                process.join()
         finally:
-            for one in started:
-                one.kill()  # one that waits for another would wait on
-                one.join()
+            for process in processes:
+                process.kill()  # one that waits for another would wait on
+                process.join()
         for output in outputs:
             output.seek(0)
         return [json.load(output) for output in outputs]

@@ -24,7 +24,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 @pytest.fixture(scope="session")
 def shared_training(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What each of two processes says that share a warm start and a step."""
+    """The results of each of two processes that share a warm start and a step."""
     from shared_training import share_training  # noqa: PLC0415 - needs torch
 
-    return processes.told(share_training, tmp_path_factory.mktemp("shared"), count=2)
+    return processes.run_together(share_training, tmp_path_factory.mktemp("shared"), count=2)

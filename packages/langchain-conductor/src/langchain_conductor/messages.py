@@ -44,7 +44,7 @@ PROVIDER = "conductor"
 TURN_STATE_KEY = "conductor"
 """The key of `TurnState` in the `additional_kwargs` of an AI message."""
 VENDOR_STATE_PREFIX = "langchain:"
-"""How the signature of reasoning begins that is the state of a LangChain model, for that model alone."""
+"""The prefix of signatures of reasoning that are the state of a LangChain model, for that model alone."""
 
 REASONING_KEY = "reasoning_content"
 """The key of reasoning in the `additional_kwargs` of an AI message, which LangChain reads."""
@@ -52,7 +52,7 @@ REASONING_KEY = "reasoning_content"
 PROVIDER_KEY = "model_provider"
 """The key in the `response_metadata` of an AI message that names the vendor of its model."""
 SIGNATURE_PREFIXES = {"anthropic": THINKING_PREFIX, "google_genai": THOUGHT_PREFIX, "google_vertexai": THOUGHT_PREFIX}
-"""How a signature begins in the core, by the vendor that made it; in LangChain's blocks it has no prefix."""
+"""The prefixes of signatures in the core, by vendor; in LangChain's blocks, signatures have none."""
 
 OPENAI_ROLE_KEY = "__openai_role__"
 """LangChain's key, in the `additional_kwargs` of a system message, for OpenAI's role `developer`."""

@@ -19,7 +19,7 @@ from rl_conductor.types import Usage
 from rl_conductor.workflow.limits import Limits, UpperBound
 
 _UP, _DOWN = Context(prec=2, rounding=ROUND_CEILING), Context(prec=2, rounding=ROUND_FLOOR)
-"""How errors round dollars so that they stay true: up for amounts that are needed, down for amounts that are left."""
+"""The rounding of dollars in errors: up for amounts that are needed, down for amounts that are left."""
 UNKNOWN_PRICE = Decimal("Infinity")
 """The amount that a call to a model without a price needs, in a `LimitError`."""
 

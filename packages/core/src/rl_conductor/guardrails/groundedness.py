@@ -19,7 +19,7 @@ MAX_EVIDENCE_CHARS = 32_000
 """Characters of each piece of evidence that the judge sees."""
 MAX_JUDGE_TOKENS = 1_000
 MAX_CLAIMS, MAX_CLAIM_CHARS = 3, 100
-"""How many unsupported claims a reason names, and their maximum length."""
+"""Maximum number of unsupported claims that a reason names, and their maximum length."""
 
 INSTRUCTIONS = """\
 You check whether an answer is supported. Between the tags are the question (task), the evidence (passage) and the \

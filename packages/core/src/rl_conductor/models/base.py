@@ -46,7 +46,7 @@ class Capabilities(UserValue):
     thinking_tokens: int = 0
     """The model's own budget for thinking, which the maximum of tokens of a reply has to exceed; 0 without one."""
     runs_in: Literal["server", "process"] = "server"
-    """Where the model runs: in this process, it is small, and its calls share the processor or GPU with all others."""
+    """The place in which the model runs: in this process, it is small, and all calls share the processor or GPU."""
     plans: bool = True
     """The model can be a planner. A function, an agent or a chain can't: it would do the task that it should plan."""
 

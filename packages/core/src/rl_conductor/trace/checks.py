@@ -7,8 +7,8 @@ from typing import Literal
 from rl_conductor.types import Text, Value
 
 Stage = Literal["input", "prompt", "reply", "answer"]
-"""Where a guardrail checks a run: the caller's request before planning, a worker's prompt before it is sent, a worker's
-reply, or the reply of a plan's last step, which is the answer."""
+"""The point at which a guardrail checks a run: the caller's request before planning, a worker's prompt before it is
+sent, a worker's reply, or the reply of a plan's last step, which is the answer."""
 ENDS_RUN: tuple[Stage, ...] = ("input", "answer")
 """The stages at which a refusal ends the run; at the others, it ends the call of one worker."""
 

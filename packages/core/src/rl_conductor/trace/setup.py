@@ -50,7 +50,7 @@ class PlannerSetup(Value):
     context: int | None = None
     """Maximum tokens of prompt and reply together, if known."""
     runs_in: Literal["server", "process"] = Field(default="server", exclude_if=lambda place: place == "server")
-    """Where its model runs, on which the wording of the prompt depends."""
+    """The place in which its model runs, on which the wording of the prompt depends."""
     lengths: Literal["grammar", "check"] = Field(default="grammar", exclude_if=lambda check: check == "grammar")
     """How length limits in plans are enforced, on which the grammar depends."""
     form: Form | None

@@ -36,7 +36,7 @@ class Card(UserValue):
     tags: Names = frozenset()
     """Labels for policies, such as `external`."""
     region: str | None = None
-    """Where it processes data, such as `eu`, for policies."""
+    """The region in which it processes data, such as `eu`, for policies."""
 
     @property
     def mean_accuracy(self) -> float:

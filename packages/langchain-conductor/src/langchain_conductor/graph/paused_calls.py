@@ -22,7 +22,7 @@ from rl_conductor.trace import Call
 CALLS = "paused_calls"
 """The last part of the namespace, and the key of the state."""
 CHECKPOINTER = "__pregel_checkpointer"
-"""Where LangGraph passes the checkpointer on to the graphs that are called in a node."""
+"""The key under which LangGraph passes the checkpointer on to the graphs that are called in a node."""
 
 PausedCalls = TypedDict("PausedCalls", {CALLS: list[dict[str, Any]]})  # type: ignore[misc]
 _graph = StateGraph(PausedCalls).add_node(CALLS, lambda _: None).add_edge(START, CALLS).compile(name=CALLS)

@@ -21,7 +21,7 @@ from rl_conductor.integration import PauseSignal
 from rl_conductor.types import Usage
 
 SCRATCHPAD, RESUME_MAP = "__pregel_scratchpad", "__pregel_resume_map"
-"""Where LangGraph passes the values on with which it was resumed: the one of the only interrupt, or those by its id."""
+"""The keys of the values with which LangGraph was resumed: of the only interrupt, and of each by its id."""
 
 
 class WorkerInterrupt(PauseSignal):

@@ -15,7 +15,7 @@ SYNC_AND_ASYNC_FIELDS = (("func", "afunc"), ("func", "coroutine"), ("_transform"
 """Fields in which LangChain's functions, graph nodes, tools and generators store their sync and async versions."""
 
 GRAPH_PREFIXES = ("__", "checkpoint_")
-"""How names in `configurable` begin by which LangGraph finds the place of a call in its graph."""
+"""The prefixes of the names in `configurable` by which LangGraph finds the place of a call in its graph."""
 
 
 def callers_configurable() -> dict[str, Any]:

@@ -19,11 +19,11 @@ REFUSAL_DETAILS = "stop_details"
 """The key in the `response_metadata` of Anthropic's replies."""
 
 FINISH_KEYS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
-"""Where vendors' packages store why a reply ended; OpenAI's Responses API has a `status` instead."""
+"""The keys of the reason why a reply ended, in vendors' packages; OpenAI's Responses API has a `status` instead."""
 INCOMPLETE_DETAILS = "incomplete_details"
-"""Where that API stores why a reply with the status `incomplete` ended."""
+"""The key of the reason why a reply with the status `incomplete` ended, in that API."""
 PROMPT_FEEDBACK, BLOCK_REASON = "prompt_feedback", "block_reason"
-"""Where Google's package stores why a prompt was blocked, to which there is an empty reply without a reason."""
+"""The keys of the reason why a prompt was blocked, in Google's package; the reply to it is empty."""
 OPENAI_USAGE = "token_usage"
 """The key of OpenAI's token counts, which stand only there if a server repeats the role in each chunk of JSON."""
 PROVIDERS_WITH_REASON = ("openai", "anthropic")

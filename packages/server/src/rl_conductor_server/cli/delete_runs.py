@@ -17,7 +17,7 @@ from rl_conductor_server.store import Store
 from rl_conductor_server.store.erasure.erasure import ErasedRuns
 
 COMMAND_LINE = "@command-line"
-"""Who erases runs, in the audit record."""
+"""The actor of an erasure, in the audit record."""
 
 RunsArgument = Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Ids of runs.", show_default=False)]
 UserOption = Annotated[

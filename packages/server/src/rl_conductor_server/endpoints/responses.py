@@ -27,7 +27,7 @@ from rl_conductor_server.transport.streams import EventStream
 router = APIRouter(prefix="/v1/responses")
 
 CANCEL_SECONDS = 5.0
-"""How long `cancel` waits for another process to end the run; processes look for such requests every 2 seconds."""
+"""Maximum wait of `cancel` for another process to end the run; processes look for such requests every 2 seconds."""
 POLL_SECONDS = 0.1
 
 

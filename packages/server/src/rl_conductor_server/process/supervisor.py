@@ -29,7 +29,7 @@ POLL_SECONDS = 0.2
 RESTART_SECONDS = 1.0
 """Pause before a process that died is replaced."""
 KILL_SECONDS = 10.0
-"""How much longer than `drain_seconds` a process may take to stop before it is killed."""
+"""Seconds after `drain_seconds` at which a process that has not stopped is killed."""
 
 RunWorker = Callable[[Settings, socket.socket, bool], None]
 """Serves requests of a socket until a signal; the flag says whether to print the banner. Must be importable."""

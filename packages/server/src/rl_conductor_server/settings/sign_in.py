@@ -44,7 +44,7 @@ class OidcEntry(Entry):
         pattern=r"^https?://[^/?#]+$",
         examples=['scheme://host without a path, such as public_url = "https://conductor.example.com"'],
     )
-    """Where browsers find this server, such as `https://conductor.example.com`; `None` means the address of the
+    """The address of this server in browsers, such as `https://conductor.example.com`; `None` means that of the
     request."""
     scopes: tuple[str, ...] = ("openid", "email", "profile")
     """The scopes that are requested; add what your provider needs to state groups, such as `groups`."""

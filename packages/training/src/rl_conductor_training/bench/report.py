@@ -88,7 +88,7 @@ class ReportSection:
     systems: Table
     comparisons: Table
     method: str
-    """How the comparisons were tested."""
+    """The method by which the comparisons were tested."""
     depths: Table
     steps: Table
     workers: Table

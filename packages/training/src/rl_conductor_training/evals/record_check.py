@@ -81,7 +81,7 @@ class RecordComparison(Value):
     changes: tuple[AnswerChange, ...]
     """The questions with another score, the lost ones first."""
     pool_changes: tuple[str, ...]
-    """How the workers and the prompts differ from those of the time of learning."""
+    """Differences of the workers and the prompts from those at the time of learning."""
     usd: Dollars
     """US dollars that the comparison cost."""
     tokens: int

@@ -24,7 +24,7 @@ SPEED_OPTIONS = ("threads", "parallel", "engine")
 """Options that affect speed only, and are left out of cache versions."""
 BASE_OPTIONS = "base_options"
 PACKAGES = ("rl_conductor", "langchain_conductor", "llama_index.llms.conductor")
-"""How the names of our own modules begin; their code is not the user's."""
+"""The prefixes of our own modules, which are not the user's code."""
 
 
 @dataclass

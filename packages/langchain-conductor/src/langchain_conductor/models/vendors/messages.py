@@ -11,9 +11,9 @@ from rl_conductor.types import ContentPart, Message, ReasoningPart
 CLAUDE = ("anthropic", "bedrock")
 """Parts of LangChain's names of the providers of Claude models."""
 SIGNERS = {"anthropic:": CLAUDE, "google:": ("google",)}
-"""How signatures begin, and parts of the names of the providers that accept them; any other signature is refused."""
+"""The prefixes of signatures, with parts of the names of the only providers that accept them."""
 BLOCK_PREFIXES = (THINKING_PREFIX, REDACTED_PREFIX, THOUGHT_PREFIX)
-"""How the signatures of those vendors begin for which LangChain has a block."""
+"""The prefixes of the signatures for which LangChain has a block."""
 
 
 def adapt_messages(messages: Sequence[Message], providers: Collection[str]) -> list[Message]:

@@ -42,7 +42,7 @@ USUAL_ORDER: tuple[BlockKind, ...] = ("signed", "text", "call")
 PLACE_KEYS = ("type", "id", "call_id", "phase", "extras", "caller", "toolset_name", "namespace")
 """Keys that are kept of a block whose content the core has."""
 MESSAGE_ID_PREFIX = "msg_"
-"""How ids of messages of OpenAI's Responses API begin; an older form of replies has them outside of the blocks."""
+"""The prefix of ids of messages of OpenAI's Responses API; an older form of replies has them outside of the blocks."""
 CORE_FIELDS = ("tool_calls", "function_call", "refusal", TURN_STATE_KEY)
 """Keys of `additional_kwargs` with values that are fields of the core's message."""
 FORM_KEYS = ("model_provider", "output_version")

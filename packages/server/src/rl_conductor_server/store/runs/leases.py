@@ -46,7 +46,7 @@ class RunLeases:
     budgets: BudgetLeases
     owner: str
     seconds: float
-    """How long a lease lasts after its last renewal, by the database's clock."""
+    """Duration of a lease after its last renewal, by the database's clock."""
 
     # ----------------------------------------------------------------------------------------- claiming
 

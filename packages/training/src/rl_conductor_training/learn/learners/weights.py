@@ -37,7 +37,7 @@ FOLDER, GGUF_FILE = "weights", "adapter.gguf"
 MAX_PLANS = 16
 """Maximum number of plans per question that are trained on."""
 CHARS_PER_TOKEN, SPARE_TOKENS = 2, 64
-"""How many tokens a plan may have: at least as many as the longest one in the table."""
+"""Characters per token, at least, and further tokens: a plan may be as long as the longest one in the table."""
 NEEDED = ("torch", "transformers", "peft", "accelerate", "xgrammar")
 """Modules of the `train` extra."""
 

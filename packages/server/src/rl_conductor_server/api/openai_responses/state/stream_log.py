@@ -13,7 +13,7 @@ from rl_conductor_server.runs.handle import RunHandle
 from rl_conductor_server.store import Store, StreamPiece
 
 FLUSH_SECONDS = 0.5
-"""How long a piece may wait for others, if the run goes on without its client."""
+"""Maximum wait of a piece for others, if the run goes on without its client."""
 
 
 class StreamLog:
