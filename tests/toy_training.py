@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
+
+from accelerate import PartialState
 
 import random_model
 from forks import start_fork
@@ -92,3 +95,12 @@ def _demonstrations() -> list[Demonstration]:
         Step(subtask="Solve it.", worker="wrong"),
     ]
     return [Demonstration(question=QUESTION, workflow=Workflow(steps=(step,))) for step in steps]
+
+
+def train_together(home: Path) -> None:
+    """Trains for one step in a folder as one of several processes, and prints the size of their group."""
+    changes: dict[str, Any] = {"warm_start": None, "grpo": GRPO | {"steps": 1, "rollouts": 4, "micro_batch": 2}}
+    record = train(config(home, **changes), home / "run", pool())
+    sys.stdout.write(json.dumps({"step": record.step, "processes": PartialState().num_processes}))
+    sys.stdout.flush()
+    PartialState().destroy_process_group()

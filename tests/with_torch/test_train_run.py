@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from trl.trainer import grpo_trainer
 from typer.testing import CliRunner
 
+import processes
 import toy_training
 from rl_conductor._internal.jsonl import read_lines, read_value
 from rl_conductor.cli.main import app
@@ -193,6 +194,12 @@ def test_only_one_process_samples_the_plans_of_the_warm_start(shared_training: l
     first, second = (said["warm_start"] for said in shared_training)
     assert (first["asked"], second["asked"]) == (4, 0)
     assert first["plans"] == second["plans"] > 0
+
+
+def test_processes_without_a_gpu_train_as_one_group(tmp_path: Path) -> None:
+    toy_training.config(tmp_path)
+    results = processes.run_together(toy_training.train_together, tmp_path, count=2)
+    assert results == [{"step": 1, "processes": 2}] * 2
 
 
 def test_an_interrupted_run_equals_an_uninterrupted_one(finished: Trained, tmp_path: Path) -> None:
