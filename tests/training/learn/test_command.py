@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from typer.testing import CliRunner
@@ -19,18 +21,47 @@ from rl_conductor_training.tasks import load_task
 from training.learn import skills
 
 
+class Finished(NamedTuple):
+    """A folder in which a command has finished."""
+
+    folder: Path
+    output: str
+
+
+@pytest.fixture(scope="module")
+def finished_command(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A command that has finished in a folder of its own, which tests copy."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROVIDERS, "skill", skills.PROVIDER)
+        patch.setenv("COLUMNS", "200")
+        write_inputs(folder)
+        return Finished(folder, run(folder, "--usd", "5"))
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with questions and a pool file; models named `skill:NAME` exist."""
     monkeypatch.setitem(PROVIDERS, "skill", skills.PROVIDER)
     monkeypatch.setenv("COLUMNS", "200")
-    (tmp_path / "pool.toml").write_text(skills.POOL)
+    write_inputs(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def finished(finished_command: Finished, folder: Path) -> Finished:
+    """The same folder after a command."""
+    shutil.copytree(finished_command.folder, folder, dirs_exist_ok=True)
+    return Finished(folder, finished_command.output.replace(str(finished_command.folder), str(folder)))
+
+
+def write_inputs(folder: Path) -> None:
+    (folder / "pool.toml").write_text(skills.POOL)
     lines = [
         sample.model_dump(include={"id", "question", "answer", "domain"}) | {"group": sample.id}
         for sample in skills.build_task().samples
     ]
-    (tmp_path / "questions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return tmp_path
+    (folder / "questions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def run(folder: Path, *arguments: str) -> str:
@@ -40,8 +71,8 @@ def run(folder: Path, *arguments: str) -> str:
     return result.output
 
 
-def test_the_command_prints_the_proof_and_its_folder_answers(folder: Path) -> None:
-    output = run(folder, "--usd", "5")
+def test_the_command_prints_the_proof_and_its_folder_answers(finished: Finished) -> None:
+    folder, output = finished
     assert "expected: about" in output
     assert "Held-out questions (n = 6, seed 0)" in output
     for system in ("best single", "best fixed", "linear *", "prompted planner", "examples", "oracle"):
@@ -119,6 +150,7 @@ def write_version(folder: Path, name: str, version: str) -> None:
 
 def test_another_judge_of_the_same_name_scores_again(folder: Path) -> None:
     questions = folder / "questions.jsonl"
+    (folder / "pool.toml").write_text(skills.PAIR)
     lines = [json.loads(line) | {"scoring": "judge"} for line in questions.read_text().splitlines()]
     questions.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     keys = []
@@ -136,7 +168,7 @@ def test_another_planner_of_the_same_name_plans_again(folder: Path, entry: str) 
     counts = []
     for version in ("1", "1", "2"):
         model = f'{entry}\nmodel = "skill:atlas"\noptions = {{ version = "{version}" }}\n'
-        (folder / "pool.toml").write_text(model + skills.POOL)
+        (folder / "pool.toml").write_text(model + skills.PAIR)
         run(folder)
         rows = map(json.loads, (folder / "learned" / "experience.jsonl").read_text().splitlines())
         counts.append(sum(row["system"] == "prompted planner" and "the planner" in row["outcomes"] for row in rows))
@@ -161,13 +193,12 @@ def test_the_estimate_spends_nothing(folder: Path) -> None:
     assert "never more than $0.01, 2 minutes" in run(folder, "--estimate", "--usd", "0.01", "--minutes", "2")
 
 
-def test_the_estimate_for_a_finished_folder_changes_none_of_its_files(folder: Path) -> None:
+def test_the_estimate_for_a_finished_folder_changes_none_of_its_files(finished: Finished) -> None:
     def contents() -> dict[str, bytes]:
-        return {str(path): path.read_bytes() for path in (folder / "learned").rglob("*") if path.is_file()}
+        return {str(path): path.read_bytes() for path in (finished.folder / "learned").rglob("*") if path.is_file()}
 
-    run(folder)
     before = contents()
-    assert "expected: about" in run(folder, "--estimate", "--seed", "1")
+    assert "expected: about" in run(finished.folder, "--estimate", "--seed", "1")
     assert contents() == before
 
 
@@ -189,8 +220,8 @@ def test_weights_without_torch_say_what_to_install(folder: Path, arguments: list
     assert "learning weights needs torch: pip install 'rl-conductor-training[train]'" in result.output
 
 
-def test_a_changed_pool_file_is_reported(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run(folder)
+def test_a_changed_pool_file_is_reported(finished: Finished, caplog: pytest.LogCaptureFixture) -> None:
+    folder = finished.folder
     (folder / "pool.toml").write_text(skills.POOL + 'description = "points"\n')
     with caplog.at_level(logging.WARNING, "rl_conductor"):
         Conductor.load(folder / "learned")
