@@ -39,6 +39,9 @@ RECURSION = {
 }
 """Settings that give one of two questions a second round, in which the model has to learn which answers to accept."""
 
+ONE_STEP: dict[str, Any] = {"warm_start": None, "grpo": GRPO | {"steps": 1, "rollouts": 4, "micro_batch": 2}}
+"""Settings of a training that takes a second."""
+
 
 def pool() -> WorkerPool:
     return WorkerPool(Worker.of(name, ScriptedModel(says)) for name, says in (("wrong", "41"), ("right", "42")))
@@ -99,8 +102,7 @@ def _demonstrations() -> list[Demonstration]:
 
 def train_together(home: Path) -> None:
     """Trains for one step in a folder as one of several processes, and prints the size of their group."""
-    changes: dict[str, Any] = {"warm_start": None, "grpo": GRPO | {"steps": 1, "rollouts": 4, "micro_batch": 2}}
-    record = train(config(home, **changes), home / "run", pool())
+    record = train(config(home, **ONE_STEP), home / "run", pool())
     sys.stdout.write(json.dumps({"step": record.step, "processes": PartialState().num_processes}))
     sys.stdout.flush()
     PartialState().destroy_process_group()

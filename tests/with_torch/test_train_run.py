@@ -196,6 +196,11 @@ def test_only_one_process_samples_the_plans_of_the_warm_start(shared_training: l
     assert first["plans"] == second["plans"] > 0
 
 
+async def test_it_trains_while_an_event_loop_is_running(tmp_path: Path) -> None:
+    record = train(toy_training.config(tmp_path, **toy_training.ONE_STEP), tmp_path / "run", toy_training.pool())
+    assert record.step == 1
+
+
 def test_processes_without_a_gpu_train_as_one_group(tmp_path: Path) -> None:
     toy_training.config(tmp_path)
     results = processes.run_together(toy_training.train_together, tmp_path, count=2)

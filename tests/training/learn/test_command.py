@@ -193,6 +193,11 @@ def test_the_estimate_spends_nothing(folder: Path) -> None:
     assert "never more than $0.01, 2 minutes" in run(folder, "--estimate", "--usd", "0.01", "--minutes", "2")
 
 
+def test_a_terminal_shows_a_stage_from_the_beginning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    assert re.search(r"^\W*(\x1b\[\S*)?reading the questions · 0 runs", run(folder, "--estimate"))
+
+
 def test_the_estimate_for_a_finished_folder_changes_none_of_its_files(finished: Finished) -> None:
     def contents() -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in (finished.folder / "learned").rglob("*") if path.is_file()}

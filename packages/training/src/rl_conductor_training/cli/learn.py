@@ -238,7 +238,7 @@ class _Progress:
     """Shows the stage, the spending, the time left and the best workflow so far."""
 
     limits: Limits
-    stage: str = ""
+    stage: str = "reading the questions"
     runs: int = 0
     unpriced_calls: int = 0
     spending: Amount = NOTHING
