@@ -38,7 +38,7 @@ SAYS = {
     "second": "It is 43.",
     "rude": "one\x1b[2J\x1b]0;title\x07 two\x9b31m \u202ethree\x08\rfour",
 }
-"""What the models of these names say; all others behave as `core.models.wire.base` tells."""
+"""The replies of the models of these names; all others behave as `core.models.wire.base` tells."""
 COUNTS = Counts(input=100, output=10)
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENROUTER_API_KEY")
 VARIABLES = (*KEYS, "OPENAI_BASE_URL", "RL_CONDUCTOR_POOL", "RL_CONDUCTOR_WEIGHTS", "FORCE_COLOR", "NO_COLOR")

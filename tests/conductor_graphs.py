@@ -1,4 +1,4 @@
-"""What the tests of the node share: conductors over scripted workers, and a graph around the node."""
+"""Shared by the tests of the node: conductors over scripted workers, and a graph around the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine that runs in this process has to do, shown with random weights that say nothing sensible.
+"""Behaviour of every engine in this process, shown with random weights, whose texts make no sense.
 
 A test module subclasses what applies and brings a fixture `engine`, used by every test on a loop of its own.
 """

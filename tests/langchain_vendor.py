@@ -15,7 +15,7 @@ COUNTS = Counts(input=100, cached=40, output=30, reasoning=20)
 REFUSAL = "I can't help with that."
 TRUNCATED_JSON = '{"city": "U'
 REASONING_TOKENS = 2000
-"""What the model `reasoning` of the Responses API thinks before it writes."""
+"""The reasoning of the model `reasoning` of the Responses API."""
 REPEATED_ROLE = ('"delta": {"content"', '"delta": {"role": "assistant", "content"')
 PLAN = {
     "reasoning": "One drafts, one answers.",

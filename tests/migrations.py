@@ -40,7 +40,7 @@ SELECTION = json.dumps([{"choice": number, "reason": "It is asked for."} for num
 
 
 class Measured(NamedTuple):
-    """What a program cost, and what it printed."""
+    """The cost and the output of a program."""
 
     calls: int
     prompt_tokens: int
@@ -182,7 +182,7 @@ class Row(NamedTuple):
 
 
 PROMPT_CHANGE = 0.15
-"""How much prompts may change before the numbers on the page have to be measured again."""
+"""Maximum relative change of prompts before the numbers on the page have to be measured again."""
 
 
 def read_row(name: str) -> Row:

@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass
 class Collector:
-    """What came in."""
+    """The requests that a collector received."""
 
     url: str = ""
     traces: list[ExportTraceServiceRequest] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Collector:
         }
 
     def resource(self) -> dict[str, str]:
-        """Whose spans they are."""
+        """The attributes of the program that sent the spans."""
         attributes = self.traces[0].resource_spans[0].resource.attributes
         return {one.key: one.value.string_value for one in attributes}
 

@@ -53,7 +53,7 @@ def settings_blocks() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def page_globals() -> dict[str, dict[str, object]]:
-    """What the earlier blocks of each page defined: a page is read from top to bottom."""
+    """The names that the earlier blocks of each page defined: a page is read from top to bottom."""
     return {}
 
 

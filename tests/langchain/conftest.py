@@ -10,7 +10,7 @@ import pytest
 from langchain_openai.chat_models import _client_utils
 
 STANDARD = "test_standard_"
-"""How the files are called that hold the standard tests."""
+"""The prefix of the files with standard tests."""
 
 TEXT_ONLY = "the tiny models read text only; it runs over vendors' protocols instead"
 ABSENT = {
@@ -21,7 +21,7 @@ ABSENT = {
     "test_pdf_inputs": TEXT_ONLY,
     "test_pdf_tool_message": TEXT_ONLY,
 }
-"""What `ChatConductor`, or the models it is tested with, honestly can't, in words of our own."""
+"""The standard tests that can't count, with the reason."""
 
 
 @pytest.fixture(scope="session", autouse=True)

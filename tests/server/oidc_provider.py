@@ -34,12 +34,12 @@ UNSIGNED = "none"
 
 @dataclass
 class Provider:
-    """What the provider says about the user, who is signed in there already."""
+    """The provider's claims about the user, who is signed in there already."""
 
     issuer: str = ""
     claims: dict[str, Any] = field(default_factory=lambda: {"email": "ann@example.com", "email_verified": True})
     info: dict[str, Any] | None = None
-    """What the user info endpoint says, if there is one."""
+    """The reply of the user info endpoint, if there is one."""
     changed: dict[str, Any] = field(default_factory=dict)
     """Claims of the ID token that are wrong."""
     key: RSAKey = field(default_factory=lambda: KEY)
@@ -50,7 +50,7 @@ class Provider:
     """Refuses to sign the user in."""
     secret: str = CLIENT_SECRET
     auth_method: str | None = None
-    """How the client has to send its secret; `None` is the standard's default, which the metadata does not name."""
+    """How the client sends its secret; `None` is the standard's default, which the metadata does not name."""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     is_down: bool = False
     can_sign_out: bool = False

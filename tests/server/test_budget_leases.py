@@ -49,7 +49,7 @@ class Process:
     store: Store
     key: KeyBudget
     spent: Amount = field(default_factory=Amount)
-    """What vendors billed."""
+    """The amount that vendors billed."""
     run: str = field(default_factory=lambda: f"run-{secrets.token_hex(8)}")
 
     async def budget(self) -> RunBudget:

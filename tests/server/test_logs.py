@@ -29,7 +29,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """What is logged as JSON."""
+    """The lines of the log, as JSON."""
     written = io.StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(formatter(LogEntry(format="json")))

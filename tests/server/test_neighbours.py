@@ -1,4 +1,4 @@
-"""What one client of a shared server can do to the others, over real sockets."""
+"""Effects of one client of a shared server on the others, over real sockets."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ TWO = plan((0, "Draft it.", []), (1, "Say it.", ["all"]))
 
 
 async def printed_by(run: Run, source: str, serve: Serve) -> str:
-    """What a program or script prints that asks a server, with a key if it has one."""
+    """Returns the output of a program or script that asks a server, with a key if it has one."""
     keys = {"team-a": KeyEntry(sha256=hash_key("rlc_k"))} if "KEY" in source else {}
     at = await serve({"a": "a draft", "b": "It is 391."}, TWO, keys=keys)
     source = source.replace("http://127.0.0.1:8100", at.url)

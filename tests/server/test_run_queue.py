@@ -1,4 +1,4 @@
-"""Which runs are admitted when there are more than the server may run at once."""
+"""The admission of runs when there are more than the server may run at once."""
 
 from __future__ import annotations
 

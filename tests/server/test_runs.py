@@ -34,7 +34,7 @@ def brief(**models: Model) -> WorkerPool:
 
 
 async def spent(at: At) -> Decimal:
-    """What counts as spent of the budget of red, as far as this server knows."""
+    """Returns the spending of the key `red`, as far as this server knows."""
     budget = await at.service.keys.find("red").current(at.service.store.now())
     assert budget is not None
     return budget.spent_in_total.usd

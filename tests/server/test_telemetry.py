@@ -1,4 +1,4 @@
-"""What a server's collector hears: every run, in the trace of whoever asked."""
+"""Spans of a server: every run is in the trace of its caller."""
 
 from __future__ import annotations
 

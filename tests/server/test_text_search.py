@@ -84,7 +84,7 @@ async def found(store: Store, wanted: str, **options: Any) -> list[str]:
 
 
 async def index_rows(store: Store) -> tuple[int, int]:
-    """How many runs SQLite's index has, and how many of its entries have the trigram `sec`."""
+    """Counts the runs in SQLite's index, and its entries with the trigram `sec`."""
 
     def count(connection: Connection) -> tuple[int, int]:
         entries = connection.scalar(text("SELECT count(*) FROM run_trigrams WHERE run_trigrams MATCH 'sec'"))

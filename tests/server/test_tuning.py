@@ -1,4 +1,4 @@
-"""How a server process is set up before it listens."""
+"""The set-up of a server process before it listens."""
 
 from __future__ import annotations
 

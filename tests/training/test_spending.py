@@ -1,4 +1,4 @@
-"""Which runs the caps of a learning or training run ended, and which ended by themselves."""
+"""Runs that a cap of a learning or training run ended, and those that ended by themselves."""
 
 from __future__ import annotations
 

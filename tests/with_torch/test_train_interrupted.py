@@ -1,4 +1,4 @@
-"""What a training keeps that ends in the middle of its work."""
+"""A training that ends in the middle of its work keeps its state."""
 
 from __future__ import annotations
 

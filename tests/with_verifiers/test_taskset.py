@@ -27,7 +27,7 @@ PLANS = {
     "failing": PLAN.format(2),
     "none": "The answer is 42.",
 }
-"""What the policy writes for the question of that name."""
+"""The text of the policy for the question of that name."""
 
 
 class Policy(OpenAIWire):

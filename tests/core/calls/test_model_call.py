@@ -339,7 +339,7 @@ class Stubborn(ScriptedModel):
         self.asked = asyncio.Event()
 
     async def complete(self, request: Request) -> Completion:
-        """What it makes of it."""
+        """Waits, and ends with the error or the reply when it is cancelled."""
         self.asked.set()
         try:
             await asyncio.sleep(SOON)

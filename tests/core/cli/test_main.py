@@ -30,7 +30,7 @@ HEAVY = ("openai", "anthropic", "google.auth", "httpx", "httpx2", "xllamacpp", "
 
 
 def shown(result: Result) -> str:
-    """What was printed to stderr, without the lines and the frame of the box around it."""
+    """The text of stderr, without the lines and the frame of the box around it."""
     return " ".join(result.stderr.replace("│", " ").split())
 
 

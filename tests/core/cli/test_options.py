@@ -1,4 +1,4 @@
-"""What the options make of what was found."""
+"""Options of the command line change the discovered pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found, whether it answers, which weights are here, and what is missing."""
+"""The commands `pool`, `models` and `doctor`."""
 
 from __future__ import annotations
 

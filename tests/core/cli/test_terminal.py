@@ -79,7 +79,7 @@ def terminal(*command: str) -> Iterator[Terminal]:
 
 
 def settled(shown: str) -> str:
-    """What is left to read when the picture is cleared and colours are gone."""
+    """Returns the text that remains when the live picture is cleared, without colours."""
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.rpartition("\x1b[2K")[2]).replace("\r", "")
 
 

@@ -1,4 +1,4 @@
-"""What a machine offers, and why each was chosen."""
+"""Discovery of keys and local servers, and the reasons of each choice."""
 
 from __future__ import annotations
 

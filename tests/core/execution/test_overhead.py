@@ -1,4 +1,4 @@
-"""What a run costs besides its models: calls of our functions, and garbage."""
+"""The overhead of a run: calls of our functions, and garbage."""
 
 from __future__ import annotations
 

@@ -330,7 +330,7 @@ async def test_calls_of_a_planning_that_was_cut_short_are_kept_beside_a_workflow
 
 
 async def run_stepwise(steps: Stepwise) -> list[StepResult]:
-    """What a host does that runs the steps in their order and stores each result as text."""
+    """Runs the steps in their order, and stores each result as text, as a host does."""
     stored: list[str] = []
     for index in sorted(steps.workflow.needed):
         done = [StepResult.model_validate_json(text) for text in stored]
@@ -686,7 +686,7 @@ async def test_tool_results_do_not_go_to_a_worker_whose_prompt_holds_a_reply_tha
 
 LOOK = Tool(name="look")
 SECRETIVE = Policy(forbid=(Flow(reader="b", source="a"),))
-"""What `a` replies is kept from `b`."""
+"""Forbids `b` to read the replies of `a`."""
 
 
 def calling(call_id: str) -> Message:

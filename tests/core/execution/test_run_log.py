@@ -1,4 +1,4 @@
-"""What goes wrong in a run and does not end it is logged as well as recorded in the trace."""
+"""Failures that do not end a run are logged as well as recorded in the trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where guardrails check a run, and what the planner, the workers, events and the trace get to see."""
+"""The stages at which guardrails check a run, and the texts that reach planner, workers, events and trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the contract suite needs to know of an adapter."""
+"""The adapters of the contract suite, with the scenarios and faults that each is tested with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_conductor.models import Model
 from .wire.base import FAILURES, REPLIES, Wire, WireServer
 
 SCENARIOS = frozenset(REPLIES) | {"echo", "wire"}
-"""What every adapter of a service can be asked; `wire` is for tests that look at what was sent."""
+"""The scenarios of every adapter of a service; `wire` is for tests that look at what was sent."""
 FAULTS = frozenset(FAILURES) | {
     "malformed",
     "html",
@@ -27,7 +27,7 @@ FAULTS = frozenset(FAILURES) | {
     "held",
     "byte-order-mark",
 }
-"""What can go wrong with a service."""
+"""The faults of a service."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Adapter:
     variables: tuple[str, str] = ("", "")
     """The variables of its key and of its address."""
     path: str = ""
-    """What follows the host in its address."""
+    """The path in its address."""
     prefix: str = ""
     """Put before a scenario, where a provider tells protocols by the model's name."""
     environment: tuple[tuple[str, str], ...] = ()
@@ -79,7 +79,7 @@ class Subject:
 
     @property
     def url(self) -> str:
-        """What users would write as the address of its service."""
+        """The address of its service, as users write it."""
         return f"{self.wire.url}{self.adapter.path}"
 
     @property

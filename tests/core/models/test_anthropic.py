@@ -1,4 +1,4 @@
-"""What is particular to Anthropic: how its Messages API writes what we mean."""
+"""Anthropic's own behaviour: requests and replies of its Messages API."""
 
 from __future__ import annotations
 

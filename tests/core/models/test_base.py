@@ -1,4 +1,4 @@
-"""What all adapters share."""
+"""Behaviour that all adapters share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular to Google: how its `generateContent` protocol writes what we mean."""
+"""Google's own behaviour: requests and replies of its `generateContent` protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is OpenAI's alone, and its imitators': addresses, keys, dialects, prices."""
+"""Behaviour of OpenAI and compatible servers alone: addresses, keys, dialects, prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a reply begins: what is declared, observed or guessed of its model, and what comes of it in a run."""
+"""The end of reasoning and the beginning of the reply, as declared, observed or guessed for a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which environment variables of a program are secrets, and which values stay readable in results."""
+"""Secrets among the environment variables of a program; other values stay readable in results."""
 
 from __future__ import annotations
 

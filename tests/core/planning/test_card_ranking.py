@@ -1,4 +1,4 @@
-"""Which workers of a large pool the planner chooses from."""
+"""The workers of a large pool whose cards the planner reads."""
 
 from __future__ import annotations
 

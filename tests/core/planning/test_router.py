@@ -1,4 +1,4 @@
-"""What sends simple requests to one call: its file, its decision, and the run that comes of it."""
+"""The router, which sends simple requests to one call: its file, its decisions, its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the pool is described to the planner."""
+"""The description of the pool in the planner's prompt."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from rl_conductor.telemetry import instrument
 
 @dataclass
 class Recorded:
-    """What runs have told so far."""
+    """The spans and metrics of the runs so far."""
 
     exporter: InMemorySpanExporter
     reader: InMemoryMetricReader
@@ -81,7 +81,7 @@ def providers() -> tuple[TracerProvider, MeterProvider, InMemorySpanExporter, In
 def recorded(
     providers: tuple[TracerProvider, MeterProvider, InMemorySpanExporter, InMemoryMetricReader],
 ) -> Iterator[Recorded]:
-    """What runs tell while the test lasts."""
+    """Records the spans and metrics of the runs of a test."""
     tracers, meters, exporter, reader = providers
     stop = instrument(tracer_provider=tracers, meter_provider=meters)
     yield Recorded(exporter, reader, tracers.get_tracer("application"))

@@ -51,7 +51,7 @@ def gate() -> Iterator[threading.Event]:
 
 
 def delivered(gate: threading.Event, *, taken: bool) -> str:
-    """What is said at the end, after three spans and a number."""
+    """Returns the message at the end, after three spans and a number."""
     spans = Spans(SpanExportResult.SUCCESS if taken else SpanExportResult.FAILURE, gate)
     metrics = Metrics(MetricExportResult.SUCCESS if taken else MetricExportResult.FAILURE, gate)
     delivery = Delivery([spans], [metrics], Resource.create())

@@ -1,4 +1,4 @@
-"""Who may do what, and the space of plans that leaves."""
+"""Policies, and the plans that they allow."""
 
 from __future__ import annotations
 

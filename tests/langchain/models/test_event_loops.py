@@ -37,7 +37,7 @@ from rl_conductor import ScriptedModel
 
 TEXT = "Hello to you."
 FROM = Counter[tuple[str, str]]
-"""How often plans and answers came from where."""
+"""The number of plans and answers by their source."""
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def _toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the toys' questions lie."""
+    """A folder with the toys' questions."""
     for name, rows in (("test", [*ADD, *SPELL, *BOTH]), ("learn", LEARN)):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return tmp_path

@@ -31,7 +31,7 @@ def unpriced(name: str) -> ScriptedModel:
 
 
 def calls(name: str | None = None) -> int:
-    """How often a toy was asked; without a name, all of them."""
+    """Counts the calls of a toy; without a name, of all of them."""
     return sum(len(toy.requests) for key, toys in MADE.items() if name in (None, key) for toy in toys)
 
 

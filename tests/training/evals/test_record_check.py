@@ -125,7 +125,7 @@ async def test_the_limits_are_those_of_the_whole_comparison(learned: Learned) ->
 
 
 async def test_a_planner_is_compared_with_its_own_rows(learned: Learned) -> None:
-    """Where the recommended system plans, its scores are in rows of its name."""
+    """The scores of a system that plans are in rows of its name."""
     (learned.folder / "selector.json").unlink()
     file = learned.folder / "conductor.toml"
     lines = [line for line in file.read_text().splitlines() if not line.startswith(("selector", "method"))]

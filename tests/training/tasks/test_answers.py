@@ -184,7 +184,7 @@ LONG = 200_000
     ids=range(10),
 )
 def test_answers_are_extracted_in_linear_time(text: str) -> None:
-    """Where it were quadratic, it would take minutes and be timed out."""
+    """In quadratic time, it would take minutes and be timed out."""
     extract_final_answer(text)
     extract_final_lines(text)
     extract_last_number(text)

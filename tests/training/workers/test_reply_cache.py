@@ -1,4 +1,4 @@
-"""Where replies of workers are remembered."""
+"""The cache of workers' replies."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class AnthropicWire(WireServer):
     """`POST /v1/messages`."""
 
     def read(self, wire: Wire) -> Seen:
-        """What the request asks; a request the real API would refuse fails the test."""
+        """Reads a request; one that the real API would refuse fails the test."""
         body = wire.body
         scenario, stream = self.addressee(wire)
         assert body["max_tokens"] > 0

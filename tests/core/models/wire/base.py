@@ -94,7 +94,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a request asks, in words common to all vendors."""
+    """A request, in words common to all vendors."""
 
     scenario: str
     """The model's name."""
@@ -102,7 +102,7 @@ class Seen:
     text: str = ""
     """The last user text."""
     tool_result: str = ""
-    """What the last tool message held."""
+    """The content of the last tool message."""
     media: tuple[str, ...] = ()
     """Media types of the images and files, in order; an image by address is "url"."""
     schema: dict[str, Any] | None = None
@@ -113,7 +113,7 @@ class Seen:
     tool_choice: str = ""
     """`auto`, `none`, `required` or a tool's name; empty when the request leaves it open."""
     sampling: dict[str, Any] = field(default_factory=dict)
-    """What the request says of the fields of `Sampling`, under our names and in our units; `stop` as a tuple."""
+    """The fields of `Sampling` in the request, under our names and in our units; `stop` as a tuple."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class WireServer(ABC):
 
     @abstractmethod
     def read(self, wire: Wire) -> Seen:
-        """What the request asks."""
+        """Reads a request."""
 
     @abstractmethod
     def whole(self, seen: Seen, said: Said) -> Any:

@@ -37,7 +37,7 @@ class GoogleWire(WireServer):
     """`POST /v1/models/...:generateContent` and `:streamGenerateContent?alt=sse`."""
 
     def read(self, wire: Wire) -> Seen:
-        """What the request asks; a request the real API would refuse fails the test."""
+        """Reads a request; one that the real API would refuse fails the test."""
         scenario, stream = self.addressee(wire)
         config = wire.body.get("generationConfig", {})
         turns = wire.body["contents"]

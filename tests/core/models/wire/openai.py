@@ -39,7 +39,7 @@ class OpenAIWire(WireServer):
     """The service's name of the output limit."""
 
     def read(self, wire: Wire) -> Seen:
-        """What the request asks."""
+        """Reads a request."""
         body = wire.body
         scenario = self.addressee(wire)
         messages = body["messages"]
