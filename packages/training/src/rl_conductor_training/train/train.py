@@ -104,8 +104,8 @@ def train(
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
     check_trackers(config.keep.report_to)
     check_prices(pool, limits)
-    # Without a GPU, accelerate makes processes on one machine a group only if told that they use the processor.
-    state = PartialState(cpu=not torch.cuda.is_available(), timeout=PROCESS_TIMEOUT)
+    # Without an accelerator, processes on one machine become a group only if it is said that they use the processor.
+    state = PartialState(cpu=not torch.accelerator.is_available(), timeout=PROCESS_TIMEOUT)
     with _open_run_dir(output, config, state) as run_dir:
         record = run_dir.read_record()
         if record and record.step >= last_step and not _lacks_last_evaluation(record, config):

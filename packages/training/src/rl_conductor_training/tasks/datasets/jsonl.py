@@ -31,7 +31,7 @@ SCORERS: dict[str, Scorer] = {
 
 _WITH_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
 MAX_NAMES, MAX_NAME_CHARS = 8, 40
-"""Maximum characters of a row's names that an error quotes."""
+"""Maximum number of a row's names that an error quotes, and of characters of each."""
 
 
 class ProgramTest(Value):
