@@ -169,8 +169,7 @@ def learn(
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else minutes * 60)
     learners = {"instructions": (instructions, reflection_model), "weights": (weights, weights_model)}
     source.check({**learners, "caps": (usd, tokens, minutes)})
-    check_folder(out)
-    _fetch_weights(pool)
+    _prepare(pool, out)
     with TemporaryDirectory() as unused, (progress := _Progress(limits)).show(out):
         record = source.learn(
             pool,
@@ -218,7 +217,9 @@ def _show_estimate(estimate: CostEstimate, *, limits: Limits, is_all: bool) -> N
         raise typer.Exit
 
 
-def _fetch_weights(pool: Path) -> None:
+def _prepare(pool: Path, out: Path) -> None:
+    """Checks that the folder can be written to, and downloads the weights of the pool's models."""
+    check_folder(out)
     content = read_pool_file(pool)
     entries = [*content.workers.values(), *([content.planner] if content.planner else [])]
     fetch_embedded(entry.model for entry in entries)

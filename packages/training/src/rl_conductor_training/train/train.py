@@ -104,8 +104,7 @@ def train(
     last_step = min(last_step or config.grpo.steps, config.grpo.steps)
     check_trackers(config.keep.report_to)
     check_prices(pool, limits)
-    # Without an accelerator, processes on one machine become a group only if it is said that they use the processor.
-    state = PartialState(cpu=not torch.accelerator.is_available(), timeout=PROCESS_TIMEOUT)
+    state = _join_processes()
     with _open_run_dir(output, config, state) as run_dir:
         record = run_dir.read_record()
         if record and record.step >= last_step and not _lacks_last_evaluation(record, config):
@@ -122,6 +121,12 @@ def train(
         if state.is_main_process:
             call.write(record)
         return record
+
+
+def _join_processes() -> PartialState:
+    """Returns the group of the processes that train together."""
+    # Without an accelerator, processes on one machine are a group only if it is said that they use the processor.
+    return PartialState(cpu=not torch.accelerator.is_available(), timeout=PROCESS_TIMEOUT)
 
 
 @contextmanager
