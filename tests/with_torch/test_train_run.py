@@ -33,6 +33,7 @@ from rl_conductor_training.train.rollouts.scoring import LoggedPlan
 from rl_conductor_training.train.run_dir import COMPLETE, RunDir, RunRecord, Spending, StepRow
 from rl_conductor_training.train.setup import TrainingSetup
 from rl_conductor_training.train.train import MASKED_WARNING, silence_libraries, train
+from rl_conductor_training.train.trainers.arguments import training_arguments
 from rl_conductor_training.train.trainers.callbacks import StepMetrics
 from rl_conductor_training.train.warm_start.sft import run_warm_start
 
@@ -205,6 +206,12 @@ def test_processes_without_a_gpu_train_as_one_group(tmp_path: Path) -> None:
     toy_training.config(tmp_path)
     results = processes.run_together(toy_training.train_together, tmp_path, count=2)
     assert results == [{"step": 1, "processes": 2}] * 2
+
+
+def test_processes_may_run_the_model_unequally_often_in_a_pass(tmp_path: Path) -> None:
+    # A broadcast of buffers in each run would wait for ever for processes that run it less often.
+    arguments = training_arguments(toy_training.config(tmp_path), tmp_path / "run")
+    assert arguments.ddp_broadcast_buffers is False
 
 
 def test_an_interrupted_run_equals_an_uninterrupted_one(finished: Trained, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ def common_arguments(output: Path, *, seed: int, dtype: str) -> dict[str, Any]:
         "use_cpu": not cuda,
         "bf16": dtype == "bfloat16",
         "dataloader_pin_memory": cuda,
+        # A process runs the model as often as its plans have prompts; each broadcast would wait for the others.
+        "ddp_broadcast_buffers": False,
         "logging_steps": 1,
         "disable_tqdm": True,
     }
