@@ -125,8 +125,8 @@ def train(
 
 def _join_processes() -> PartialState:
     """Returns the group of the processes that train together."""
-    # Without an accelerator, processes on one machine are a group only if it is said that they use the processor.
-    return PartialState(cpu=not torch.accelerator.is_available(), timeout=PROCESS_TIMEOUT)
+    # Without a GPU, processes on one machine are a group only if it is said that they use the processor.
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=PROCESS_TIMEOUT)
 
 
 @contextmanager
