@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from llama_index.core import VectorStoreIndex
+from llama_index.core import Document, Settings, SummaryIndex, VectorStoreIndex
 from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events.llm import LLMChatEndEvent, LLMChatInProgressEvent, LLMChatStartEvent
@@ -193,6 +193,31 @@ def test_callback_handlers_count_each_token_once(way: str) -> None:
     assert counter.prompt_llm_token_count == llm.trace.usage.input_tokens
     assert counter.completion_llm_token_count == llm.trace.usage.output_tokens
     assert len(counter.llm_token_counts) == 1
+
+
+@WAYS
+def test_callback_handlers_count_a_conductor_in_an_engine_once(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = TokenCountingHandler()
+    monkeypatch.setattr(Settings, "_callback_manager", CallbackManager([counter]))
+    index = SummaryIndex.from_documents([Document(text="Kites need wind.")])
+    inner = conductor()
+    llm = Conductor({"engine": index.as_query_engine(llm=inner)}, planner=planner(plan((0, "Go.", []))))
+    ask(llm, way)
+    assert llm.trace is not None
+    assert inner.trace is not None
+    assert counter.total_llm_token_count == llm.trace.usage.total_tokens > inner.trace.usage.total_tokens
+
+
+def test_a_counter_of_an_inner_conductor_alone_counts_it() -> None:
+    counter = TokenCountingHandler()
+    inner = conductor(callback_manager=CallbackManager([counter]))
+
+    def ask_inner(task: str) -> str:
+        return str(inner.complete(task))
+
+    Conductor({"inner": ask_inner}, planner=planner(plan((0, "Go.", [])))).complete("Why?")
+    assert inner.trace is not None
+    assert counter.total_llm_token_count == inner.trace.usage.total_tokens > 0
 
 
 def test_the_usage_of_a_failed_run_is_counted() -> None:

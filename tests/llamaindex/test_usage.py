@@ -172,6 +172,31 @@ def test_a_retriever_that_asks_an_llm_is_not_free(llm: EchoLLM | None, unpriced_
     assert conductor.trace.usage_by_worker["a"].unpriced_calls == unpriced_calls
 
 
+def test_an_engine_whose_llm_is_a_conductor_of_llms_costs_only_its_calls() -> None:
+    priced_worker = {"model": EchoLLM(), "price": {"input": 1, "output": 1}}
+    inner = Conductor({"a": priced_worker}, planner=planner(plan((0, "Go.", []))))
+    engine = VectorStoreIndex.from_documents(
+        [Document(text="Kites need wind.")], embed_model=MockEmbedding(embed_dim=8)
+    ).as_query_engine(llm=inner)
+    llm = Conductor({"engine": engine}, planner=planner(plan((0, "Go.", []))), limits=Limits(usd="1"))
+    assert str(llm.complete("Why?")) == "An echo."
+    assert llm.trace is not None
+    used = llm.trace.usage_by_worker["engine"]
+    assert (used.calls, used.unpriced_calls, used.cost) == (2, 0, Decimal("0.000014"))
+
+
+def test_an_engine_that_asks_an_llm_beside_its_conductor_is_not_free() -> None:
+    echo = EchoLLM()
+    inner = Conductor({"a": echo}, planner=planner(plan((0, "Go.", []))))
+
+    def ask_both(task: str) -> str:
+        return str(inner.complete(task)) + str(echo.complete(task))
+
+    llm = Conductor({"both": ask_both}, planner=planner(plan((0, "Go.", []))), limits=Limits(usd="1"))
+    with pytest.raises(RunError, match="price"):
+        llm.complete("Why?")
+
+
 def test_a_function_may_have_a_price_for_each_call() -> None:
     worker = {"model": ask_llm, "price": {"input": 0, "output": 0, "per_call": "0.25"}}
     llm = Conductor({"a": worker, "b": EchoLLM()}, planner=planner(plan((0, "Go.", []))), limits=Limits(usd=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -15,8 +15,11 @@ MAX_OBJECTS = 10_000
 """Maximum number of objects that are walked; a client is never further than that from its key."""
 
 
-def parts_of(root: object) -> Iterator[tuple[str, object]]:
-    """Yields an object and all objects reachable from it, breadth first, each with its name."""
+def parts_of(root: object, *, is_opaque: Callable[[object], bool] | None = None) -> Iterator[tuple[str, object]]:
+    """Yields an object and all objects reachable from it, breadth first, each with its name.
+
+    What opaque objects hold is left out.
+    """
     seen: set[int] = set()
     queue: deque[tuple[str, object]] = deque([("", root)])
     while queue and len(seen) < MAX_OBJECTS:
@@ -26,7 +29,8 @@ def parts_of(root: object) -> Iterator[tuple[str, object]]:
         elif id(part) not in seen:
             seen.add(id(part))
             yield name, part
-            queue.extend(_children(name, part))
+            if is_opaque is None or not is_opaque(part):
+                queue.extend(_children(name, part))
 
 
 def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
@@ -59,18 +63,24 @@ def _closure_variables(function: FunctionType) -> Iterator[tuple[str, object]]:
             yield name, cell.cell_contents
 
 
-def instances_in(root: object, kind: type, *, global_kinds: type | tuple[type, ...]) -> Iterator[Any]:
-    """Yields the objects of `kind` that an object holds.
+def instances_in(
+    root: object,
+    kind: type,
+    *,
+    global_kinds: type | tuple[type, ...],
+    is_opaque: Callable[[object], bool] | None = None,
+) -> Iterator[Any]:
+    """Yields the objects of `kind` that an object holds, except for those inside of opaque objects.
 
     Functions in it, such as tools and nodes of graphs, hold those in global variables that their code names, and what
     global variables of `global_kinds` hold.
     """
-    parts = [part for _, part in parts_of(root)]
+    parts = [part for _, part in parts_of(root, is_opaque=is_opaque)]
     functions = [part for part in parts if isinstance(part, FunctionType)]
     global_values = [value for function in functions for _, value in global_variables(function)]
     for value in global_values:
         if isinstance(value, global_kinds):
-            parts += (part for _, part in parts_of(value))
+            parts += (part for _, part in parts_of(value, is_opaque=is_opaque))
     yield from (part for part in parts if isinstance(part, kind))
 
 

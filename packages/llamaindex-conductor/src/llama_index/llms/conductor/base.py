@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context, copy_context
 from typing import Any
@@ -154,7 +154,8 @@ class Conductor(StructuredOutputLLM):
             await self.rate_limiter.async_acquire()
         with reporter.report_call():
             try:
-                trace = await self._core.run(request, on_event=reporter.report_event)
+                with reporter.count_inner_runs():
+                    trace = await self._core.run(request, on_event=reporter.report_event)
             finally:
                 self._trace = reporter.trace or self._trace
         return trace_response(trace)
@@ -188,7 +189,7 @@ class Conductor(StructuredOutputLLM):
     def _deltas(self, request: Request, reporter: CallReporter, context: Context) -> AsyncGenerator[Delta, None]:
         """Streams the reasoning and the answer of a run in `context`, so that its spans are inside that of the call."""
 
-        def run(emit: Callable[[Delta], None]) -> Coroutine[Any, Any, Trace]:
+        async def run(emit: Callable[[Delta], None]) -> Trace:
             def on_event(event: Event) -> None:
                 reporter.report_event(event)
                 if isinstance(event, ReasoningDelta):
@@ -196,7 +197,8 @@ class Conductor(StructuredOutputLLM):
                 elif isinstance(event, AnswerDelta):
                     emit(Delta(text=event.text))
 
-            return self._core.run(request, on_event=on_event, stream=True)
+            with reporter.count_inner_runs():
+                return await self._core.run(request, on_event=on_event, stream=True)
 
         return callback_to_async_iterator(run, context=context)
 

@@ -1,7 +1,8 @@
 """Reports runs to LlamaIndex's instrumentation and callbacks: a span per model call, and an event per step of the run.
 
-Each kind of observer gets every token once. Callback handlers get one LLM event with the usage of the whole run;
-handlers of the dispatcher get an LLM event with usage for every call inside it, and none for the run itself.
+Each kind of observer gets every token once. Callback handlers get one LLM event with the usage of the whole run, and
+none with that of runs inside it; handlers of the dispatcher get an LLM event with usage for every call inside it, and
+none for the run itself.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
+from llama_index.core.callbacks.base_handler import BaseCallbackHandler
 from llama_index.core.callbacks.schema import CBEventType, EventPayload
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
 from llama_index.core.instrumentation.events.llm import LLMChatEndEvent, LLMChatInProgressEvent, LLMChatStartEvent
@@ -35,6 +38,9 @@ from .models.nested_conductor import NestedConductorModel
 from .models.task_model import TaskModel
 
 dispatcher = get_dispatcher(__name__)
+
+_handlers_of_run: ContextVar[tuple[BaseCallbackHandler, ...]] = ContextVar("conductor_handlers_of_run", default=())
+"""The callback handlers that get the usage of the run around the current call."""
 
 
 class ConductorEvent(BaseEvent):
@@ -65,6 +71,11 @@ class CallReporter:
 
     def __post_init__(self) -> None:
         self._event_id = str(uuid4())
+        self._is_counted_outside = any(handler in _handlers_of_run.get() for handler in self._handlers)
+
+    @property
+    def _handlers(self) -> Sequence[BaseCallbackHandler]:
+        return self.llm.callback_manager.handlers
 
     @contextmanager
     def report_call(self) -> Iterator[None]:
@@ -86,6 +97,15 @@ class CallReporter:
         if self.trace is not None:
             self._dispatch(LLMChatEndEvent(messages=self.messages, response=without_usage(trace_response(self.trace))))
 
+    @contextmanager
+    def count_inner_runs(self) -> Iterator[None]:
+        """Counts the runs of conductors that start in this block as part of this one, and not once more."""
+        token = _handlers_of_run.set((*_handlers_of_run.get(), *self._handlers))
+        try:
+            yield
+        finally:
+            _handlers_of_run.reset(token)
+
     def report_event(self, event: Event) -> None:
         """Reports an event of the run."""
         if isinstance(event, Finished):
@@ -98,8 +118,8 @@ class CallReporter:
         self._dispatch(LLMChatInProgressEvent(messages=self.messages, response=response))
 
     def _end_payload(self) -> dict[str, Any]:
-        """The payload from which callback handlers count tokens; empty if none were used."""
-        if self.trace is None or not self.trace.usage.total_tokens:
+        """The payload from which callback handlers count tokens; empty if none were used or the outer run has them."""
+        if self.trace is None or not self.trace.usage.total_tokens or self._is_counted_outside:
             return {}
         return {EventPayload.MESSAGES: self.messages, EventPayload.RESPONSE: trace_response(self.trace)}
 

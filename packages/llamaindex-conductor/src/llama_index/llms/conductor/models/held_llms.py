@@ -1,6 +1,7 @@
 """Finds the LLMs that an agent, an engine, a workflow or a function holds.
 
-LlamaIndex gives no way to refuse their calls before they are made. Conductors report and limit their calls themselves.
+LlamaIndex gives no way to refuse their calls before they are made. Conductors report and limit their calls themselves,
+so the LLMs of their workers are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HOLDERS = (LLM, BaseQueryEngine, BaseChatEngine, Workflow)
 def holds_conductors_only(source: object) -> bool:
     """Whether an object holds LLMs, all of which are conductors, so that it costs nothing but their calls."""
     llms = list(_llms_in(source))
-    return bool(llms) and all(isinstance(llm, ConductorHost) for llm in llms)
+    return bool(llms) and all(map(_is_conductor, llms))
 
 
 def holds_llm(source: object) -> bool:
@@ -34,12 +35,16 @@ def holds_llm(source: object) -> bool:
 
 def holds_other_llms(source: object) -> bool:
     """Whether an object holds an LLM that is not a conductor."""
-    return any(not isinstance(llm, ConductorHost) for llm in _llms_in(source))
+    return not all(map(_is_conductor, _llms_in(source)))
 
 
 def _llms_in(source: object) -> Iterator[LLM]:
     root = (source, _steps(source)) if isinstance(source, Workflow) else source
-    return instances_in(root, LLM, global_kinds=HOLDERS)
+    return instances_in(root, LLM, global_kinds=HOLDERS, is_opaque=_is_conductor)
+
+
+def _is_conductor(part: object) -> bool:
+    return isinstance(part, LLM) and isinstance(part, ConductorHost)
 
 
 def _steps(workflow: Workflow) -> list[FunctionType]:
