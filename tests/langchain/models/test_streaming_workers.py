@@ -107,6 +107,16 @@ def test_a_chat_model_that_reports_no_tokens_by_choice_stays_as_it_is(vendor: Ve
     assert vendor.requests[-1].body.get("stream_options") != {"include_usage": True}
 
 
+def test_a_warning_says_how_a_streamed_agent_reports_its_tokens(caplog: pytest.LogCaptureFixture) -> None:
+    helper: Any = create_agent(GenericFakeChatModel(messages=iter(["Hello to you."] * 2)), name="helper")
+    agent: Any = create_agent(ChatConductor({"helper": helper}, planner=ScriptedModel(plan((0, "Go.", [])))))
+    for _ in range(2):
+        list(agent.stream({"messages": "hi"}, stream_mode="messages"))
+    (warning,) = [record.getMessage() for record in caplog.records if record.name == "langchain_conductor"]
+    assert "in langchain:helper streams replies without token counts" in warning
+    assert "stream_usage=True" in warning
+
+
 def test_an_agent_streams_the_answer_of_a_conductor_with_settings(vendor: Vendor) -> None:
     agent: Any = create_agent(conductor(vendor, temperature=0))
     chunks = [chunk for chunk, _ in agent.stream({"messages": "hi"}, stream_mode="messages")]

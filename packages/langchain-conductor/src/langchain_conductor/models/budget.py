@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +39,8 @@ from langchain_conductor.models.replies import reply_usage
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.integration import Amount, PauseSignal, Reservation, UpperBound, current_scope, priced, upper_bound
 from rl_conductor.types import Message, Price, Request, Sampling, Usage, total
+
+log = logging.getLogger("langchain_conductor")
 
 MAX_TOKENS_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Vendors' names for the maximum number of tokens of a reply."""
@@ -135,6 +138,8 @@ class BudgetCallback(BaseCallbackHandler):
         messages = [generation.message for generation in generations if isinstance(generation, ChatGeneration)]
         replies = [message for message in messages if isinstance(message, AIMessage)]
         usage = call.end(reply_usage(replies[0], call.record.price) if replies else priced(Usage(), None))
+        if call.has_begun and not usage.total_tokens:
+            _warn_of_missing_tokens(call.record.model, self._name)
         self._record(call, usage)
         self._nested.add_call(call.record, usage, generations[0] if generations else None)
 
@@ -223,6 +228,17 @@ class _CallInside:
             self.reservation.budget.release(self.reservation)
         is_free = is_rejected or (self.record.price is not None and self.record.price.is_free)
         return Usage(calls=1, unpriced_calls=int(not is_free))
+
+
+@cache
+def _warn_of_missing_tokens(model: str, worker: str) -> None:
+    """Warns once that a streamed reply has no token counts, as of LangChain's OpenAI model at others' addresses."""
+    log.warning(
+        "%s in %s streams replies without token counts, so its tokens count as none; "
+        "if its class has the setting, write stream_usage=True",
+        model,
+        worker,
+    )
 
 
 def _acquire(reservation: Reservation) -> None:
