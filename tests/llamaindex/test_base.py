@@ -304,6 +304,7 @@ def test_it_is_a_function_calling_model_if_a_final_worker_supports_tools() -> No
         ({"workers": [EchoLLM(), EchoLLM()]}, "its own name"),
         ({"workers": {"a": EchoLLM()}, "model": "x"}, "unknown options: model; Conductor accepts workers, planner"),
         ({"workers": {"a": EchoLLM()}, "planner": 7}, "'planner' is a int, which is not a worker"),
+        ({"workers": {"a": EchoLLM()}, "planner": {"model": EchoLLM()}}, "with a price LLMModel(llm, price="),
         ({"workers": {"a": {"model": "openai:x", "tag": 1}}}, "worker 'a' is invalid: tag"),
         ({"workers": {"a": {"model": "openai:x", "options": {"api_key": "sk-1"}}}}, "set it in the environment"),
     ],

@@ -178,6 +178,23 @@ def test_the_name_of_a_profile_is_called_model_as_a_profile_is_something_else_in
 # ------------------------------------------------------------------------------- instructions
 
 
+@pytest.mark.parametrize(
+    ("planner", "expected_error"),
+    [
+        (7, "the planner: 7 is not a model; write a chat model, "),
+        ("gpt-5", "the planner: no model 'gpt-5': write 'provider:model'"),
+        (
+            {"model": "ollama:x", "price": {"input": 1, "output": 1}},
+            r"the planner is a dict; .* price ChatModel\(model, ",
+        ),
+    ],
+    ids=str,
+)
+def test_an_invalid_planner_is_refused_as_the_planner(planner: Any, expected_error: str) -> None:
+    with pytest.raises(ConfigError, match=expected_error):
+        ChatConductor({"a": ScriptedModel("Hi.")}, planner=planner)
+
+
 def test_instructions_are_in_the_planners_prompt() -> None:
     planner = ScriptedModel([LONE, LONE, LONE])
     chat = ChatConductor({"a": ScriptedModel("Hi.")}, planner=planner, instructions="Check every number.")

@@ -42,10 +42,23 @@ def resolve_pool(
     """
     resolved = select_pool(
         None if workers is None else pool_of(workers),
-        None if planner is None else Planner.of(planner if isinstance(planner, Planner) else to_core_model(planner)),
+        None if planner is None else _to_planner(planner),
         conductor,
     )
     return replace(resolved.map_planners(trace_planner), pool=resolved.pool.wrap_models(trace_model))
+
+
+def _to_planner(source: AnyModel | Planner) -> Planner:
+    if isinstance(source, Planner):
+        return source
+    if isinstance(source, Mapping):
+        priced_model = "ChatModel(model, price=Price(input=2.5, output=10))"
+        raise ConfigError(f"the planner is a dict; write the model alone, or with a price {priced_model}")
+    try:
+        core_model = to_core_model(source)
+    except ConfigError as error:
+        raise ConfigError(f"the planner: {error}") from error
+    return Planner.of(core_model)
 
 
 def to_conductor(source: ConductorSource | None) -> tuple[Conductor, CallDefaults]:

@@ -149,6 +149,9 @@ def create_planner(planner: WorkerLike | Planner) -> Planner:
         ConfigError: it is not a model; the message says what to write instead.
     """
     reject_placeholder("the planner", planner)
+    if isinstance(planner, Mapping):
+        priced_model = "LLMModel(llm, price=Price(input=2.5, output=10))"
+        raise ConfigError(f"the planner is a dict; write the model alone, or with a price {priced_model}")
     return Planner.of(planner if isinstance(planner, Planner) else create_model(planner, name="planner"))
 
 
