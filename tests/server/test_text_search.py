@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, func, literal_column, select, text
+from sqlalchemy import Connection, Select, func, literal_column, select, text
 
 from core.runs import plan, pool_of
 from rl_conductor.calls.budget import Amount
@@ -20,6 +20,7 @@ from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor_server.store import NewRun, Search, Status, Store, statements
 from rl_conductor_server.store.runs import search
+from rl_conductor_server.store.runs.queries import select_runs
 
 TEXTS = {
     "percent": "100% of them",
@@ -135,10 +136,15 @@ async def test_a_search_no_longer_finds_the_answer_that_a_repeated_request_repla
     assert await found(store, "new words") == ["run"]
 
 
-@pytest.mark.parametrize("max_candidates", [-1, 4_000], ids=["scan", "index"])
+@pytest.mark.parametrize(
+    ("newest_runs", "max_candidates"),
+    [(0, -1), (0, 4_000), (2, -1), (2, 4_000)],
+    ids=["all", "index", "newest+all", "newest+index"],
+)
 async def test_the_index_changes_neither_the_order_nor_the_pages_nor_other_filters(
-    store: Store, monkeypatch: pytest.MonkeyPatch, max_candidates: int
+    store: Store, monkeypatch: pytest.MonkeyPatch, newest_runs: int, max_candidates: int
 ) -> None:
+    monkeypatch.setattr(search, "NEWEST_RUNS", newest_runs)
     monkeypatch.setattr(search, "MAX_CANDIDATES", max_candidates)
     times = {"d": 4e9, "a": 2e9, "c": 2e9, "b": 2e9, "e": 1e9}
     for run, created in times.items():
@@ -159,12 +165,36 @@ async def test_the_index_changes_neither_the_order_nor_the_pages_nor_other_filte
 async def test_a_rare_text_is_found_without_reading_all_runs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await add(store, "rare", "a needle")
     await add(store, "other", "hay")
-    monkeypatch.delattr(search, "select_runs")
+    monkeypatch.setattr(search, "NEWEST_RUNS", 0)
+    monkeypatch.setattr(search, "select_runs", select_newest)
     assert await found(store, "needle") == ["rare"]
     assert await found(store, "needles") == []
 
 
-async def test_a_text_is_found_in_postgres_without_its_index(postgres: str) -> None:
+def select_newest(wanted: Search, *columns: Any, limit: int) -> Select[Any]:
+    """Selects like the original, but not among all runs."""
+    assert wanted.since is not None
+    return select_runs(wanted, *columns, limit=limit)
+
+
+async def test_a_frequent_text_is_found_in_postgres_among_the_newest_runs(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await Store.open(postgres)
+    for number in range(8):
+        await add(store, f"run-{number}", "a needle" if number % 2 else "hay", created=1e9 + number)
+    monkeypatch.setattr(search, "NEWEST_RUNS", 4)
+    monkeypatch.delattr(search, "select_runs_among")
+    monkeypatch.setattr(search, "select_runs", select_newest)
+    rows = await store.list_runs(Search(text="needle"), limit=2)
+    assert [row.id for row in rows] == ["run-7", "run-5"]
+    rows = await store.list_runs(Search(text="needle", before=1e9 + 5), limit=2)
+    assert [row.id for row in rows] == ["run-3", "run-1"]
+    await store.aclose()
+
+
+async def test_a_text_is_found_in_postgres_without_its_index(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "NEWEST_RUNS", 0)
     store = await Store.open(postgres)
     await add(store, "run-1", "a needle")
     await store.write_queue.execute(lambda connection: connection.execute(text("DROP INDEX runs_by_text")))
@@ -175,6 +205,7 @@ async def test_a_text_is_found_in_postgres_without_its_index(postgres: str) -> N
 async def test_a_text_is_found_in_postgres_although_its_index_takes_long(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(search, "NEWEST_RUNS", 0)
     store = await Store.open(postgres)
     await add(store, "run-1", "a needle in the hay", "no ho")
     await store.write_queue.execute(lambda connection: connection.execute(text(HAYSTACK)))

@@ -59,7 +59,7 @@ def select_runs(search: Search, columns: Sequence[ColumnElement[Any]], *, limit:
     for table, condition in _conditions_elsewhere(search):  # an index has the runs of a user or a worker by time
         query = query.join(table, table.c.run == runs.c.id).where(condition)
         created = table.c.created
-    query = query.where(*_time_conditions(search, created), *_conditions(search))
+    query = query.where(*time_conditions(search, created), *_conditions(search))
     return query.order_by(created.desc(), runs.c.id).limit(limit)
 
 
@@ -68,7 +68,7 @@ def select_runs_among(
 ) -> Select[Any]:
     """Selects like `select_runs`, but reads only the runs with the ids that `candidates` selects."""
     elsewhere = (exists().where(table.c.run == runs.c.id, is_it) for table, is_it in _conditions_elsewhere(search))
-    is_match = and_(*_time_conditions(search, runs.c.created), *elsewhere, *_conditions(search))
+    is_match = and_(*time_conditions(search, runs.c.created), *elsewhere, *_conditions(search))
     opaque = func.coalesce(is_match, false())  # else SQLite might read all runs of a key, and look for each in these
     query = select(*columns).where(runs.c.id.in_(candidates), opaque)
     return query.order_by(runs.c.created.desc(), runs.c.id).limit(limit)
@@ -82,7 +82,8 @@ def _conditions_elsewhere(search: Search) -> Iterator[tuple[Table, ColumnElement
         yield worker_usage, worker_usage.c.worker == search.worker
 
 
-def _time_conditions(search: Search, created: ColumnElement[float]) -> Iterator[ColumnElement[bool]]:
+def time_conditions(search: Search, created: ColumnElement[float]) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions on the time at which a run began."""
     if search.since is not None:
         yield created >= search.since
     if search.before is not None:

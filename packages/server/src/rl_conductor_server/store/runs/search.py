@@ -2,7 +2,8 @@
 
 The index finds the few runs that have a rare text; reading all runs, the newest first, soon finds enough that have a
 frequent one. SQLite's index is fast in counting the runs that have all trigrams of a text. That of Postgres may read
-all runs with these trigrams, so it gets little time. A Postgres without the module `pg_trgm` has none.
+all runs with these trigrams, so the newest runs are read before it is used, and it gets little time. A Postgres without
+the module `pg_trgm` has none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sqlalchemy import (
     ColumnElement,
     CompoundSelect,
     Result,
+    Row,
     Select,
     SelectBase,
     func,
@@ -28,7 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from rl_conductor_server.store.column_types import sanitize
 from rl_conductor_server.store.models import Search
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.runs.queries import select_runs, select_runs_among
+from rl_conductor_server.store.runs.queries import select_runs, select_runs_among, time_conditions
 from rl_conductor_server.store.tables import (
     HAS_ENDED,
     IS_RUNNING,
@@ -47,6 +49,8 @@ MAX_TRIGRAMS = 50
 """Maximum number of trigrams that are looked up in SQLite."""
 MIN_CHARS = 3
 """Shorter texts have no trigram."""
+NEWEST_RUNS = 10_000
+"""Number of runs that are read before the index of Postgres is used."""
 POSTGRES_MILLISECONDS = 40
 """Maximum time of a query that uses the index of Postgres."""
 QUERY_CANCELED = "57014"
@@ -62,17 +66,41 @@ _limit_time = select(
 
 async def find_runs(
     reader: StoreReader, search: Search, columns: Sequence[ColumnElement[Any]], *, limit: int
-) -> Result[Any]:
+) -> Sequence[Row[Any]]:
     """Returns columns of the runs that match, newest first."""
-    text = sanitize(search.text or "")
-    if len(text) < MIN_CHARS:
-        return await reader.execute(select_runs(search, columns, limit=limit))
+    rows = None
+    if len(text := sanitize(search.text or "")) >= MIN_CHARS:
+        if reader.dialect != "sqlite":
+            rows = await _find_among_newest(reader, search, columns, limit)
+        if rows is None:
+            rows = await _find_by_index(reader, text, search, columns, limit)
+    if rows is None:
+        rows = (await reader.execute(select_runs(search, columns, limit=limit))).all()
+    return rows
+
+
+async def _find_among_newest(
+    reader: StoreReader, search: Search, columns: Sequence[ColumnElement[Any]], limit: int
+) -> Sequence[Row[Any]] | None:
+    """Returns the runs that match if enough of the newest ones do."""
+    times = select(runs.c.created).where(*time_conditions(search, runs.c.created))
+    last = times.order_by(runs.c.created.desc()).offset(NEWEST_RUNS).limit(1)
+    since = (await reader.execute(last)).scalar()
+    newest = search.model_copy(update={"since": since or search.since})
+    rows = (await reader.execute(select_runs(newest, columns, limit=limit))).all()
+    return rows if since is None or len(rows) == limit else None
+
+
+async def _find_by_index(
+    reader: StoreReader, text: str, search: Search, columns: Sequence[ColumnElement[Any]], limit: int
+) -> Sequence[Row[Any]] | None:
+    """Returns the runs that match if the index has few candidates."""
     is_sqlite = reader.dialect == "sqlite"
     candidates = _candidates_in_sqlite(text) if is_sqlite else _candidates_in_postgres(text)
     count = select(func.count()).select_from(candidates.limit(MAX_CANDIDATES + 1).subquery())
     query = select_runs_among(candidates, search, columns, limit=limit)
     rows = await (_find_in_sqlite if is_sqlite else _find_in_postgres)(reader, count, query)
-    return await reader.execute(select_runs(search, columns, limit=limit)) if rows is None else rows
+    return None if rows is None else rows.all()
 
 
 async def _find_in_sqlite(reader: StoreReader, count: Select[Any], query: Select[Any]) -> Result[Any] | None:
