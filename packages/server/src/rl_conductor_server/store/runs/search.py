@@ -49,7 +49,7 @@ MAX_TRIGRAMS = 50
 """Maximum number of trigrams that are looked up in SQLite."""
 MIN_CHARS = 3
 """Shorter texts have no trigram."""
-NEWEST_RUNS = 10_000
+NEWEST_RUNS = 2_000
 """Number of runs that are read before the index of Postgres is used."""
 POSTGRES_MILLISECONDS = 40
 """Maximum time of a query that uses the index of Postgres."""
