@@ -57,7 +57,7 @@ def test_settings_that_do_not_change_the_pool_keep_its_models() -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"limits": "wrong"}, "limits is 'wrong': write a table of settings"),
+        ({"limits": "wrong"}, "limits is 'wrong': write a table or a dict of settings"),
         ({"limits": {"calls": "many"}}, "limits.calls is 'many': write"),
         ({"profile": "maxi"}, "profile is 'maxi': write 'mini' or 'ultra'"),
         ({"temperature": "hot"}, "temperature is 'hot': write a number"),

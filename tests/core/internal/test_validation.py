@@ -66,7 +66,7 @@ def test_an_unknown_setting_is_answered_with_the_one_that_resembles_it_or_with_a
 
 
 def test_text_in_place_of_a_table_is_answered_without_names_of_classes() -> None:
-    assert str(first_field_error(refused({"parts": {"a": "x"}}))) == "parts.a: write a table of settings"
+    assert str(first_field_error(refused({"parts": {"a": "x"}}))) == "parts.a: write a table or a dict of settings"
 
 
 class Numbers(BaseModel, extra="forbid"):

@@ -41,7 +41,7 @@ def test_tables_become_values() -> None:
         ({"headers": ["X"]}, "options.headers: write a table"),
         ({"extra_body": "x"}, "options.extra_body: write a table"),
         ({"base_url": 5}, "options.base_url: write a string"),
-        ({"price": 5}, "options.price: write a table of settings"),
+        ({"price": 5}, "options.price: write a table or a dict of settings"),
         ({"context": "x"}, "options.context: write an integer"),
         ({"capabilities": {"tools": "x"}}, "options.capabilities.tools: write true or false"),
         ({"api_version": 5, "context": "x"}, "options.context: write an integer; options.api_version: write a string"),

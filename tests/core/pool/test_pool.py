@@ -199,7 +199,7 @@ def test_the_name_of_a_model_is_a_whole_entry_of_a_pool_file(write: Write) -> No
             '[workers.a]\nmodel = "ollama:x"\nbase_url = "x"',
             r"workers.a.base_url: an argument of the model; write options = { base_url = ... }",
         ),
-        ("[workers]\na = 1", "workers.a: write a table of settings"),
+        ("[workers]\na = 1", "workers.a: write a table or a dict of settings"),
         ('[workers.a]\nmodel = "ollama:x"\nconcurrency = 0', "workers.a.concurrency: .* greater than or equal to 1"),
         ('[workers.a]\nmodel = "ollama:x"\ntimeout = -1', "workers.a.timeout: .* greater than 0"),
         ('[workers.a]\nmodel = "ollama:x"\ntimeout = inf', "workers.a.timeout: write a finite number"),

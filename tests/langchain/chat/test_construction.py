@@ -77,7 +77,7 @@ def test_the_access_mode_can_be_set() -> None:
     ("settings", "message"),
     [
         ({"access": "any"}, "access is 'any': write 'binary' or 'positional'"),
-        ({"limits": "wrong"}, "limits is 'wrong': write a table of settings"),
+        ({"limits": "wrong"}, "limits is 'wrong': write a table or a dict of settings"),
         ({"limits": {"calls": "many"}}, "limits.calls is 'many': write"),
         ({"rounds": 0}, "rounds is 0: write a number greater than or equal to 1"),
         ({"round": 2}, "round is 2: there is no such setting; did you mean 'rounds'"),

@@ -80,7 +80,7 @@ def test_a_part_may_be_a_split_of_its_task(tmp_path: Path) -> None:
     ("parts", "problem"),
     [
         ({}, "task 'mixture' has no samples"),
-        ({"a": "gsm8k"}, "part 'a' of the mixture: write a table of settings"),
+        ({"a": "gsm8k"}, "part 'a' of the mixture: write a table or a dict of settings"),
         ({"a": {"name": "gsm8k", "most": 3}}, "part 'a' of the mixture: most: there is no such setting"),
         ({"a": {"name": "gsm9k"}}, "no task 'gsm9k'"),
         (

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import BaseModel, ValidationError
+
 from rl_conductor._internal.blocking import call_async_or_sync, in_thread, iterate_in_thread, stream_async_or_sync
 from rl_conductor._internal.streams import callback_to_async_iterator, within
 from rl_conductor._internal.sync import iterate_sync, run_sync
@@ -103,6 +105,7 @@ __all__ = [
     "result_text",
     "run_sync",
     "select_pool",
+    "settings_error",
     "stream_async_or_sync",
     "subtask_in",
     "token_counts",
@@ -114,6 +117,12 @@ __all__ = [
 
 LearnedSource = Conductor | Path | str
 """A Conductor, or the folder of a learned one."""
+
+
+def settings_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
+    """Returns the error about the first wrong setting of `model`: its name, its value without secrets, and advice."""
+    field = field_errors(error, model=model)[0]
+    return ConfigError(f"{field.path} is {redacted_repr(field.value)}: {field.message}")
 
 
 def select_pool(

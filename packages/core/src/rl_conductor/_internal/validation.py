@@ -20,7 +20,7 @@ ADVICE = "advice"
 """The name in the context of an explained error for its message."""
 Expectation = Callable[[Sequence[int | str], str], str | None]
 KINDS = {
-    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type"), "write a table of settings"),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dataclass_type"), "write a table or a dict of settings"),
     **dict.fromkeys(("dict_type", "mapping_type"), "write a table"),
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), "write a list"),
     "path_type": "write a path as a string",

@@ -28,10 +28,10 @@ from rl_conductor.guardrails import Guardrail
 from rl_conductor.integration import (
     AccessMode,
     LearnedSource,
-    field_errors,
     first_field_error,
     profile_named,
     redacted_repr,
+    settings_error,
 )
 from rl_conductor.workflow import Limits, Policy
 
@@ -112,8 +112,7 @@ class ChatConductorSettings(AnswerOptions, BaseChatModel):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            field = field_errors(error, model=type(self))[0]
-            raise ConfigError(f"{field.path} is {redacted_repr(field.value)}: {field.message}") from None
+            raise settings_error(error, type(self)) from None
 
     @field_validator("model", mode="before")
     @classmethod

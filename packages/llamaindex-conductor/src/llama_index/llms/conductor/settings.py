@@ -18,10 +18,10 @@ from rl_conductor.integration import (
     AccessMode,
     LearnedSource,
     ProfileName,
-    field_errors,
     first_field_error,
     redacted_repr,
     select_pool,
+    settings_error,
 )
 
 from .instrumentation import instrument_pool
@@ -81,8 +81,7 @@ class ConductorSettings(FunctionCallingLLM):
         try:
             super().__init__(**settings)
         except ValidationError as error:
-            field = field_errors(error, model=type(self))[0]
-            raise ConfigError(f"{field.path} is {redacted_repr(field.value)}: {field.message}") from None
+            raise settings_error(error, type(self)) from None
 
     @field_validator("workers", mode="before")
     @classmethod
