@@ -257,6 +257,7 @@ def test_policy_and_limits_can_be_given_for_a_call() -> None:
         ({"model": "gpt-5"}, "no profile 'gpt-5': write 'mini' or 'ultra'"),
         ({"temperature": "hot"}, "the option temperature is 'hot'"),
         ({"max_tokens": 0}, "the option max_tokens is 0"),
+        ({"timeout": 0}, "the option timeout is 0"),
         ({"response_format": {"type": "xml"}}, "response_format is .*xml.*; write"),
     ],
     ids=str,
@@ -267,7 +268,9 @@ def test_unknown_and_invalid_call_options_are_refused(option: dict[str, Any], ex
 
 
 @pytest.mark.parametrize(
-    "option", [{"worker": {}}, {"rounds": 0}, {"max_retries": -1}, {"temperature": "hot"}, {"policy": "eu"}], ids=str
+    "option",
+    [{"worker": {}}, {"rounds": 0}, {"max_retries": -1}, {"timeout": -1}, {"temperature": "hot"}, {"policy": "eu"}],
+    ids=str,
 )
 def test_unknown_and_invalid_settings_are_refused_at_construction(option: dict[str, Any]) -> None:
     ((name, value),) = option.items()

@@ -36,7 +36,7 @@ class AnswerOptions(BaseModel):
     """Texts that end the answer."""
     reasoning_effort: Effort | None = None
     """How long the worker that gives the answer may think."""
-    timeout: float | None = None
+    timeout: float | None = Field(default=None, gt=0)
     """Seconds for the whole run."""
 
     @property
