@@ -38,6 +38,10 @@ def test_later_counts_of_a_stream_replace_earlier_ones_and_the_others_stay() -> 
     assert usage == expected.model_copy(update={"unpriced_calls": 1})
 
 
+def test_a_stream_with_its_stop_reason_is_complete() -> None:
+    assert streamed(START, TEXT, WORD, END).message.text == "Paris"
+
+
 def test_unknown_events_blocks_and_deltas_are_ignored() -> None:
     news = (
         {"type": "weather", "index": "sunny"},
@@ -83,7 +87,6 @@ def test_calls_without_ids_get_some_that_no_earlier_call_has() -> None:
             ({"type": "message_start", "message": MESSAGE | {"usage": {"input_tokens": -1}}},),
             "usage.input_tokens' is missing or invalid",
         ),
-        ((START, TEXT, WORD, END), "broke off"),
         ((START, TEXT, WORD, STOP), "broke off"),
         ((STOP,), "broke off"),
     ],

@@ -169,8 +169,6 @@ class Reply:
             return self._open(self._validated(_BlockStart, event).content_block)
         if kind == "message_delta":
             self._end(self._validated(_MessageDelta, event))
-        elif kind == "message_stop":
-            self.has_ended = True
         return Delta()
 
     def completion(self, price: Price | None) -> Completion:
@@ -220,6 +218,7 @@ class Reply:
         counts = {name: count for name, count in event.usage or () if count is not None}
         usage = (self._message.usage or _Usage()).model_copy(update=counts)
         self._message = self._message.model_copy(update={**dict(event.delta), "usage": usage})
+        self.has_ended = self._message.stop_reason is not None
 
     def _block(self, index: int) -> _OpenBlock:
         if not 0 <= index < len(self._blocks):
