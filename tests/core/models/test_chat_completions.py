@@ -58,6 +58,11 @@ def test_any_word_for_a_natural_end_is_stop(said: str) -> None:
     assert read(frame(content="hi"), frame(said)).finish_reason == "stop"
 
 
+@pytest.mark.parametrize(("said", "reason"), [("model_length", "length"), ("SAFETY", "content_filter")])
+def test_the_words_of_other_vendors_for_an_end_that_is_not_natural_are_known(said: str, reason: str) -> None:
+    assert read(frame(content="hi"), frame(said)).finish_reason == reason
+
+
 @pytest.mark.parametrize(("tier", "unpriced"), [("default", 0), ("priority", 1), ("flex", 1)])
 def test_a_call_of_a_tier_with_its_own_price_is_unpriced(tier: str, unpriced: int) -> None:
     usage = {"prompt_tokens": 3, "completion_tokens": 2}
@@ -66,7 +71,7 @@ def test_a_call_of_a_tier_with_its_own_price_is_unpriced(tier: str, unpriced: in
     assert reply.usage.total_tokens == 5
 
 
-@pytest.mark.parametrize("said", [None, "", "error", "abort"])
+@pytest.mark.parametrize("said", [None, "", "error", "abort", "insufficient_system_resource"])
 def test_a_reply_without_a_natural_end_is_refused(said: str | None) -> None:
     with pytest.raises(BadResponseError, match="broke off"):
         read(frame(content="hi"), frame(said))

@@ -25,7 +25,6 @@ from rl_conductor.types import (
     ContentPart,
     Delta,
     FilePart,
-    FinishReason,
     Grammar,
     ImagePart,
     JsonFormat,
@@ -38,9 +37,13 @@ from rl_conductor.types import (
     ToolCall,
     Usage,
 )
+from rl_conductor.types.completions import parse_finish_reason
 
 TIERS_WITH_OWN_PRICE = ("priority", "flex")
 """OpenAI's service tiers whose calls do not cost the model's usual price, so that they count as unpriced."""
+
+BROKEN_OFF = ("", "error", "abort", "insufficient_system_resource")
+"""The finish reasons, or the lack of one, of replies that are incomplete; the last is DeepSeek's."""
 
 # ----------------------------------------------------------------------------------------- requests
 
@@ -318,7 +321,7 @@ class Reply:
 
     def completion(self, price: Price | None) -> Completion:
         """Builds the completion. Raises `BadResponseError` if the reply is incomplete."""
-        if self._finish in ("", "error", "abort"):
+        if self._finish in BROKEN_OFF:
             raise BadResponseError(
                 f"{self._requested}: the reply broke off before it was complete", model=self._requested
             )
@@ -326,10 +329,11 @@ class Reply:
         content: list[ContentPart] = [ReasoningPart(text=reasoning)] if reasoning else []
         content += [TextPart(text=text)] if text else []
         calls = tuple(self._tool_call(call) for call in self._calls)
+        finish = parse_finish_reason(self._finish, tool_calls=bool(calls))
         return Completion(
             message=Message(role="assistant", content=tuple(content), tool_calls=calls),
             usage=priced(self._usage, None if self._tier in TIERS_WITH_OWN_PRICE else price),
-            finish_reason=self._finish_reason(),
+            finish_reason="content_filter" if self._refused and finish != "length" else finish,
             is_refusal=self._refused,
             stop_sequence=self._stop_sequence,
             model=self._model,
@@ -369,11 +373,3 @@ class Reply:
         return BadResponseError(
             f"{self._requested}: not a chat completion: {describe_violation(error)}", model=self._requested
         )
-
-    def _finish_reason(self) -> FinishReason:
-        """Maps the server's reason; anything unknown (`eos`, `stop_sequence`...) counts as a natural end."""
-        if self._finish == "length":
-            return "length"
-        if self._refused or self._finish == "content_filter":
-            return "content_filter"
-        return "tool_calls" if self._calls else "stop"
