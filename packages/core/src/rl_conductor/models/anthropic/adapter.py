@@ -17,7 +17,7 @@ from rl_conductor.models.anthropic.wire import Body, body_of
 from rl_conductor.models.base import DEFAULT_TIMEOUT, Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.http.connections import connection_settings
-from rl_conductor.models.http.model import HTTPModel, earlier_calls
+from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, quote_body, status_error
 from rl_conductor.types import Price, Request
 
@@ -55,6 +55,7 @@ class AnthropicModel(HTTPModel):
     """A model of Anthropic, or of a server that implements the Messages API."""
 
     endpoint: ClassVar = ENDPOINTS["anthropic"]
+    reply_class: ClassVar = Reply
     status_by_type: ClassVar = STATUS_BY_TYPE
     library_errors: ClassVar = (anthropic.AnthropicError, httpx2.HTTPError)
     timeouts: ClassVar = (anthropic.APITimeoutError, httpx2.TimeoutException)
@@ -103,9 +104,6 @@ class AnthropicModel(HTTPModel):
 
     def _body(self, request: Request) -> Body:
         return body_of(request, model=self.name)
-
-    def _reply(self, request: Request) -> Reply:
-        return Reply(self.name, earlier_calls=earlier_calls(request))
 
     def _add_whole(self, reply: Reply, response: object) -> None:
         reply.add_message(response)

@@ -23,7 +23,7 @@ from rl_conductor.models.google.events import EventReader
 from rl_conductor.models.google.reply import Reply
 from rl_conductor.models.google.wire import Json, body_of
 from rl_conductor.models.http.connections import connection_settings
-from rl_conductor.models.http.model import HTTPModel, earlier_calls
+from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH, parse_retry_after, quote_body, status_error
 from rl_conductor.types import Price, Request
 
@@ -63,6 +63,7 @@ class GoogleModel(HTTPModel):
     """A model of Google, or of a server that implements the Gemini API."""
 
     endpoint: ClassVar = ENDPOINTS["google"]
+    reply_class: ClassVar = Reply
     library_errors: ClassVar = (_APIError, httpx2.HTTPError)
     timeouts: ClassVar = (httpx2.TimeoutException,)
     connection_errors: ClassVar = (httpx2.RequestError,)
@@ -117,9 +118,6 @@ class GoogleModel(HTTPModel):
 
     def _body(self, request: Request) -> Json:
         return body_of(request, model=self.name)
-
-    def _reply(self, request: Request) -> Reply:
-        return Reply(self.name, earlier_calls=earlier_calls(request))
 
     async def _post(self, body: Json, request: Request) -> object:
         """Sends the request and returns the JSON of its response."""

@@ -17,7 +17,7 @@ from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.endpoints import ENDPOINTS, usable_key
 from rl_conductor.models.http.connections import connection_settings
-from rl_conductor.models.http.model import HTTPModel, earlier_calls
+from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.models.openai.dialects import DIALECTS, Dialect
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.openai.wire import Reply, extra_fields, options_of
@@ -48,6 +48,7 @@ class OpenAIModel(HTTPModel):
     """A model behind the Chat Completions protocol."""
 
     endpoint: ClassVar = ENDPOINTS["openai"]
+    reply_class: ClassVar = Reply
     default_dialect: ClassVar = "openai"
     library_errors: ClassVar = (openai.APIError, _http.HTTPError)
     timeouts: ClassVar = (openai.APITimeoutError, _http.TimeoutException)
@@ -118,9 +119,6 @@ class OpenAIModel(HTTPModel):
             lengths=self._dialect.lengths,
             reasoning_start=self._dialect.reasoning_start,
         )
-
-    def _reply(self, request: Request) -> Reply:
-        return Reply(self.name, earlier_calls=earlier_calls(request))
 
     async def _post(self, body: dict[str, Any], request: Request) -> object:
         """Sends the request through the SDK and returns the JSON of its response.
