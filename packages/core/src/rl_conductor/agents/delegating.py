@@ -69,7 +69,7 @@ class BaseModelSession:
         report_usage(self.other_usage)
         nested = current_scope.get().nested
         if nested is not None:
-            nested.add_calls(self.calls, self.run.began)
+            nested.add(self.calls, self.run.began)
 
 
 class DelegatingModel(OnePieceModel, ABC):

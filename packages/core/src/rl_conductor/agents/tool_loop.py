@@ -124,12 +124,10 @@ class _Loop:
             if not own_calls or len(own_calls) < len(calls):  # the caller runs the caller's tools
                 return self._reply(completion)
             results = await self._run_tools(own_calls)
-            self._append(completion.message, *results)
+            messages = (*self.request.messages, completion.message, *results)
+            self.request = self.request.model_copy(update={"messages": messages})
         # Some vendors reject tool calls in the conversation unless the request still lists the tools.
         return self._reply(await self.session.complete(self.request.model_copy(update={"tool_choice": "none"})))
-
-    def _append(self, *messages: Message) -> None:
-        self.request = self.request.model_copy(update={"messages": (*self.request.messages, *messages)})
 
     def _reply(self, completion: Completion) -> Completion:
         """Removes calls of own tools, which nobody else can run, and adds up the usage."""
@@ -163,7 +161,7 @@ class _Loop:
         finally:
             current_scope.reset(token)
             if outer.nested is not None:
-                outer.nested.add_tools([uses[index] for index in sorted(uses)], self.session.run.began)
+                outer.nested.add([uses[index] for index in sorted(uses)], self.session.run.began)
         if self.lost is not None:
             raise self.lost
         return [

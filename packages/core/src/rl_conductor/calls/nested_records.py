@@ -28,15 +28,10 @@ class NestedRecords:
     """When the run around the call began, on `time.monotonic`."""
     records: list[Call | ToolUse | NestedRun] = field(default_factory=list)
 
-    def add_calls(self, calls: Iterable[Call], began: float) -> None:
-        """Adds calls with times that count from `began`."""
+    def add(self, records: Iterable[Call | ToolUse], began: float) -> None:
+        """Adds calls or uses of tools with times that count from `began`."""
         shift = began - self.began
-        self.records.extend(call.model_copy(update={"started": call.started + shift}) for call in calls)
-
-    def add_tools(self, tools: Iterable[ToolUse], began: float) -> None:
-        """Adds uses of tools with times that count from `began`."""
-        shift = began - self.began
-        self.records.extend(tool.model_copy(update={"started": tool.started + shift}) for tool in tools)
+        self.records.extend(record.model_copy(update={"started": record.started + shift}) for record in records)
 
     def add_run(self, trace: Trace, began: float) -> None:
         """Adds a run that began at `began`, and removes the one that it continues."""

@@ -49,7 +49,7 @@ class NestedCalls:
             return
         seconds = time.monotonic() - call.started
         record = Call(model=call.model, usage=usage, outcome=outcome, started=call.started, seconds=seconds, **details)
-        self._records.add_calls([record], began=0.0)
+        self._records.add([record], began=0.0)
 
     def start_tool(self, run_id: UUID, name: str, arguments: Mapping[str, Any] | None, text: str) -> None:
         """Remembers that a tool began to work, with its arguments or the text that it got in their place."""
@@ -80,7 +80,7 @@ class NestedCalls:
             started=tool.started,
             seconds=time.monotonic() - tool.started,
         )
-        self._records.add_tools([use], began=0.0)
+        self._records.add([use], began=0.0)
 
 
 @dataclass
