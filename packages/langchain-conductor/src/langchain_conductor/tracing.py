@@ -96,7 +96,7 @@ def track_workflow(workflow: Workflow) -> None:
 
 
 def child_config(
-    run: BaseRunManager | None, call_config: RunnableConfig | None = None, *, stream_drafts: bool = False
+    run: BaseRunManager | None, call_config: RunnableConfig | None, *, stream_drafts: bool
 ) -> RunnableConfig:
     """Builds the config of calls that are made on behalf of `run`, the run of a chat model.
 

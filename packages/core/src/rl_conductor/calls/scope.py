@@ -96,7 +96,7 @@ def report_calls(calls: Iterable[Call]) -> None:
         )
 
 
-def report_run(trace: Trace, began: float, previous_rounds: Collection[Round] = ()) -> None:
+def report_run(trace: Trace, began: float, previous_rounds: Collection[Round]) -> None:
     """Reports a finished run, with its usage, to the call that this code is part of, if there is one.
 
     Args:

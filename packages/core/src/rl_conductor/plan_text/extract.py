@@ -77,7 +77,7 @@ class _Column(NamedTuple):
     repairs: list[str]
 
 
-def extract_plan(text: str, form: Form, *, complete: bool = True) -> ExtractedPlan:
+def extract_plan(text: str, form: Form, *, complete: bool) -> ExtractedPlan:
     """Finds the plan in `text`, trying the requested form first.
 
     Args:

@@ -108,7 +108,7 @@ def string_rules(max_chars: int | None) -> dict[str, str]:
     }
 
 
-def line_rule(max_chars: int | None, *, not_first: str = "") -> str:
+def line_rule(max_chars: int | None, *, not_first: str) -> str:
     """Creates a rule for a line of 1 to `max_chars` characters that doesn't start like a plan, code fence or bullet.
 
     It doesn't start with one of the characters `not_first` either.

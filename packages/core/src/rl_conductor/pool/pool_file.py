@@ -56,7 +56,7 @@ class WorkerSettings(Entry):
     mcp: dict[str, MCPEntry] = Field(default_factory=dict)
     """MCP servers whose tools the model may call, by name."""
 
-    def all_tools(self, tools: Sequence[AnyTool] = ()) -> tuple[AnyTool, ...]:
+    def all_tools(self, tools: Sequence[AnyTool]) -> tuple[AnyTool, ...]:
         """Returns these tools, `tools`, and the MCP servers.
 
         Raises:

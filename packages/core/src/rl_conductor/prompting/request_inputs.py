@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from rl_conductor.types import FilePart, ImagePart, Message, TextPart, last_user_index
 from rl_conductor.types.messages import join_texts
@@ -85,9 +84,7 @@ def select_question(messages: Sequence[Message], names: Collection[str] | None) 
     return marked_text(message, own_names, placeholders)
 
 
-def marked_text(
-    message: Message, names: Mapping[int | None, str], replaced: Mapping[int | None, str] = MappingProxyType({})
-) -> str:
+def marked_text(message: Message, names: Mapping[int | None, str], replaced: Mapping[int | None, str]) -> str:
     """Joins the text parts of a user's message; if images or files are between them, names in brackets mark the places.
 
     Args:

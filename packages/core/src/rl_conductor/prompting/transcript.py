@@ -40,7 +40,7 @@ def transcript(
 
 
 def transcript_turns(
-    conversation: Sequence[Message], key: str, *, max_chars: int = QUESTION_CHARS, inputs: Collection[str] = ()
+    conversation: Sequence[Message], key: str, *, max_chars: int, inputs: Collection[str]
 ) -> list[str]:
     """Renders each turn of the conversation, so that a longer conversation begins with the same texts.
 

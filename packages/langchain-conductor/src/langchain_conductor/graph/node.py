@@ -208,7 +208,7 @@ class _Node:
         return Command(goto="plan", update={ROUNDS: rounds, REJECTIONS: [], **seconds})
 
     def _step_graph(self, stepwise: Stepwise) -> Graph:
-        return build_step_graph(stepwise, stream_drafts=self.call_defaults.stream_drafts)
+        return build_step_graph(stepwise, stepwise.workflow.needed, stream_drafts=self.call_defaults.stream_drafts)
 
     def _end(self, answer: AIMessage, trace: Trace | None = None) -> Command[str]:
         output: Any = str(answer.text)

@@ -81,21 +81,17 @@ class StepNode(Runnable[Any, Any]):
                 return await self._work(input, calls)
 
 
-def build_step_graph(stepwise: Stepwise, *, stream_drafts: bool = False) -> Graph:
-    """Builds the graph of the steps that the answer depends on; inside a node it uses the parent's checkpointer.
-
-    Unless `stream_drafts` is set, handlers get tokens of the last step only.
-    """
-    return _build_graph(stepwise, stepwise.workflow.needed, stream_drafts)
-
-
 def read_results(state: Mapping[str, Any]) -> list[StepResult]:
     """Returns the results in a graph's state, in the order of the steps."""
     results = state.get(RESULTS, {})
     return [StepResult.model_validate(results[key]) for key in sorted(results, key=int)]
 
 
-def _build_graph(stepwise: Stepwise, steps: StepGroup, stream_drafts: bool) -> Graph:
+def build_step_graph(stepwise: Stepwise, steps: StepGroup, *, stream_drafts: bool) -> Graph:
+    """Builds the graph of some steps; inside a node it uses the parent's checkpointer.
+
+    Unless `stream_drafts` is set, handlers get tokens of the last step only.
+    """
     graph = StateGraph(StepState)
     workflow = stepwise.workflow
     groups = group_steps(workflow, steps)
@@ -105,7 +101,7 @@ def _build_graph(stepwise: Stepwise, steps: StepGroup, stream_drafts: bool) -> G
             (index,) = group
             graph.add_node(name, _step_node(stepwise, index, stream_drafts), metadata=_step_metadata(workflow, index))
         else:
-            graph.add_node(name, _build_graph(stepwise, group, stream_drafts))
+            graph.add_node(name, build_step_graph(stepwise, group, stream_drafts=stream_drafts))
         graph.add_edge(_nodes_to_read(workflow, group, groups) or START, name)
     graph.add_edge(_node_name(workflow, groups[-1]), END)
     return graph.compile(name="steps")
