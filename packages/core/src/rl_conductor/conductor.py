@@ -210,7 +210,7 @@ class Conductor:
             PolicyError: no workflow is allowed, or the planner may not read the request; `rule` is the name of the
                 policy field to change, or `capabilities`.
         """
-        self.config.check(request, policy, limits)
+        self.config.check(self.config.allowed_plans(request, policy, limits))
 
     async def plan(
         self,

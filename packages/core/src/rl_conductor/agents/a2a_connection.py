@@ -7,7 +7,7 @@ import json
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
@@ -136,11 +136,9 @@ class A2AConnection:
     async def aclose(self) -> None:
         await self._http.aclose()
 
-    @contextmanager
-    def translate_errors(self) -> Iterator[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         """Translates errors of the SDK and of HTTP to ours."""
-        with _translate_errors(self._agent.name):
-            yield
+        return _translate_errors(self._agent.name)
 
     def _client(self, content: dict[str, Any]) -> Client:
         card = parse_agent_card(deepcopy(content))

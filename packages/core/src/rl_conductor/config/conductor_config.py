@@ -60,15 +60,12 @@ class ConductorConfig:
         policy, no_request = self.policy_of_run(None), Request(messages=())
         for planner in self.planner.planners:
             allowed = AllowedPlans(policy, self.pool, planner, no_request, self.limits.steps, self.access)
-            self._check(allowed)
+            self.check(allowed)
             with suppress(ConfigError):  # rules that contradict one another: a run falls back and says why
                 planner.response_format(allowed.first_space)
 
-    def check(self, request: Request, policy: Policy | None, limits: Limits | None) -> None:
-        """Checks `request` as `Conductor.check` does."""
-        self._check(self.allowed_plans(request, policy, limits))
-
-    def _check(self, allowed: AllowedPlans) -> None:
+    def check(self, allowed: AllowedPlans) -> None:
+        """Raises `PolicyError` if no workflow is allowed, or a guardrail or the planner may not see the request."""
         check_guardrail_access(self.guardrails, allowed.policy)
         if not allowed.first_space.leaves_no_choice and self.router is None and self.selector is None:
             allowed.check_planner_access()

@@ -69,7 +69,7 @@ class FunctionModel(OnePieceModel):
         arguments, keywords = self._signature.bind(request)
         call = partial(self.function, *arguments, **keywords)
         try:
-            result = await (call() if _is_async(self.function) else in_thread(call))
+            result = await (call() if inspect.iscoroutinefunction(self.function) else in_thread(call))
             result = await collect_result(result, self.name)
             text = self.reply_text(result)
         except FOREIGN_ERRORS as error:
@@ -92,10 +92,6 @@ class FunctionModel(OnePieceModel):
 def is_worker_function(thing: object) -> TypeGuard[WorkerFunction]:
     """Returns whether `thing` is a function, a method or a `functools.partial` of one."""
     return inspect.isroutine(thing.func if isinstance(thing, partial) else thing)
-
-
-def _is_async(function: WorkerFunction) -> bool:
-    return inspect.iscoroutinefunction(function.func if isinstance(function, partial) else function)
 
 
 def _takes_request(parameter: inspect.Parameter) -> bool:

@@ -329,12 +329,7 @@ def _message(message: Message) -> Iterator[RenderableType]:
 def unfinished(workflow: Workflow, results: Sequence[StepResult]) -> Table:
     """Builds the table of a round in progress."""
     finished = {result.index: step_row(result) for result in results}
-    return table(workflow, [finished.get(index, row) for index, row in enumerate(waiting(workflow))])
-
-
-def waiting(workflow: Workflow) -> list[StepRow]:
-    """Builds the rows of a workflow before any step has started."""
-    return [waiting_row(step) for step in workflow.steps]
+    return table(workflow, [finished.get(index, waiting_row(step)) for index, step in enumerate(workflow.steps)])
 
 
 def waiting_row(step: Step) -> StepRow:

@@ -88,17 +88,14 @@ class AnthropicModel(HTTPModel):
 
     def _client(self) -> SDKClient:
         # The SDK's default client closes itself when garbage-collected, on whichever event loop is running.
-        connections = anthropic.DefaultAsyncHttpxClient(
-            **connection_settings(httpx2),
-        )
+        connections = anthropic.DefaultAsyncHttpxClient(**connection_settings(httpx2))
         return self._sdk_client(max_retries=0, http_client=connections)
 
     def _sdk_client(self, **settings: Any) -> SDKClient:
         """Creates the SDK's client with the model's credentials."""
         return anthropic.AsyncAnthropic(
-            api_key=self._credentials.key
-            or "none",  # without a key the SDK would look for other credentials and send those
             base_url=self._credentials.base_url,
+            api_key=self._credentials.key or "none",  # without a key the SDK would look for others and send those
             **settings,
         )
 

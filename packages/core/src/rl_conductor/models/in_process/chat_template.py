@@ -69,13 +69,10 @@ class ChatTemplate:
             parts: whether the model supports images, so that its template expects content as a list of parts.
             processor: renders instead of the tokenizer and prepares images.
         """
-        added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        decoder = tokenizer.added_tokens_decoder
+        added = [token.content for token in decoder.values() if token.special]
         self.silent = silent_tokens(tokenizer)
-        self.hidden = {
-            i
-            for i, token in tokenizer.added_tokens_decoder.items()
-            if i in self.silent and token.content not in SPECIAL_TOKENS
-        }
+        self.hidden = {i for i in self.silent if decoder[i].content not in SPECIAL_TOKENS}
         """Special tokens to drop from the text of a reply; delimiters of reasoning are kept."""
         self.has_special_delimiters = not {OPENING, *SPECIAL_TOKENS}.isdisjoint(added)
         """Whether delimiters of tool calls or reasoning are special tokens, which decoding drops by default."""
