@@ -46,7 +46,7 @@ def core_tool(tool: AnyTool, *, strict: bool | None = None) -> Tool:
 
 
 def _freeform_fields(tool: AnyTool) -> Mapping[str, Any] | None:
-    """Returns the fields of a `custom` tool of OpenAI, whose argument is a text; `None` for other tools.
+    """Returns the fields of a `custom` tool of OpenAI, which takes one text; `None` for other tools.
 
     Anthropic's tools of the type `custom` have a schema.
     """

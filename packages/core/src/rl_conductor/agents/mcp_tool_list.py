@@ -34,7 +34,7 @@ class ToolListFilter:
 
     @asynccontextmanager
     async def filtered(self, transport: Transport) -> AsyncIterator[tuple[Any, Any]]:
-        """Opens a transport whose messages are filtered."""
+        """Opens a transport and passes each message that it receives through `filter`."""
         async with transport as (read, write):
             yield _FilteredStream(read, self), write
 

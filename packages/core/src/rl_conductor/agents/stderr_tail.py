@@ -1,7 +1,4 @@
-"""`StderrTail`: the end of what a program writes to its stderr, however much that is.
-
-A file would grow without limit while the program runs.
-"""
+"""`StderrTail` keeps the end of a program's stderr; a file would grow without limit while the program runs."""
 
 from __future__ import annotations
 

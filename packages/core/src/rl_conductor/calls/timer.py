@@ -40,7 +40,7 @@ class CallTimer:
             self._alarm.add(self)
 
     def expire(self) -> None:
-        """Cancels the block, whose end then raises `TimeoutError`."""
+        """Cancels the block; `__exit__` then raises `TimeoutError`."""
         self.expired = True
         self._task.cancel()
 

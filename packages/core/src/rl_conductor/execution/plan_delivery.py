@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def deliver_plan(run: Run, start: RoundStart, execution: Execution) -> PlanStream:
-    """Yields the plan of the round that `start` describes, and lets `execution` have the settings that go with it.
+    """Yields the plan of the round that `start` describes, and applies it to the round of `execution`.
 
     If planning is interrupted, the record of it becomes the execution's plan.
 
@@ -94,7 +94,7 @@ def _smallest_answer(run: Run, start: RoundStart) -> FollowUp | None:
 
 
 def _size(answer: FollowUp) -> tuple[bool, Decimal, int]:
-    """Returns the order of an answer by what it may cost; those of unknown price come last."""
+    """Returns the sort key of an answer: its maximum cost, then its tokens; unknown prices come last."""
     return answer.bound.cost is None, answer.amount.usd, answer.amount.tokens
 
 

@@ -67,11 +67,11 @@ class StepRun:
         try:
             reply = await self._reply(prompt)
         except ConductorError:
-            self._finish(None, started)
+            self._emit_result(None, started)
             raise
         if reply is not None and reply.tool_calls:
             reply = reply.model_copy(update={"continuation": self._continuation(prompt)})
-        return self._finish(reply, started)
+        return self._emit_result(reply, started)
 
     def _continuation(self, prompt: str) -> Continuation:
         """Returns the state with which the worker goes on after its tool calls, when the caller has their results."""
@@ -89,7 +89,7 @@ class StepRun:
             subject=subject,
         )
 
-    def _finish(self, reply: Message | None, started: float) -> StepResult:
+    def _emit_result(self, reply: Message | None, started: float) -> StepResult:
         run = self.round.run
         result = self.result = self._to_result(
             join_reasons(self.errors) or None,

@@ -46,7 +46,7 @@ def _check_replayable(trace: Trace) -> Setup:
 
 def _create_run(trace: Trace, setup: Setup, first: PlanRecord | None, recording: Recording) -> Run:
     planner = Planner.from_setup(setup.planner, recording.model(trace.planner, setup.planner.capabilities))
-    workers = (Worker.from_setup(one, recording.model(one.model, one.capabilities)) for one in setup.workers)
+    workers = (Worker.from_setup(entry, recording.model(entry.model, entry.capabilities)) for entry in setup.workers)
     planned = sum(round_.plan.is_complete for round_ in trace.rounds)  # a resumed run may have more than its limits
     context = RunContext(
         limits=trace.limits.model_copy(update={"rounds": max(trace.limits.rounds, planned)}),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import Field, field_validator
 
 from rl_conductor.types import DecimalInput, Dollars, FilePart, ImagePart, JsonFormat, Price, Request
-from rl_conductor.types.value import UserValue
+from rl_conductor.types.value import MAX_DIGITS, UserValue
 from rl_conductor.workflow.image_tokens import TOKENS_PER_SCALED_IMAGE, TOKENS_PER_WHOLE_IMAGE, max_image_tokens
 
 TOKENS_PER_MESSAGE = 16
@@ -31,9 +31,6 @@ OUTPUT_RETRY_FACTOR = 4
 """Factor by which a default `max_tokens` is raised after a reply that used it up on reasoning."""
 PLAN_TOKENS = 1_024
 """Maximum tokens of a plan (paper, table of hyper-parameters)."""
-USD_DIGITS = 60
-"""Maximum digits of a limit in dollars, half of them after the point. Clients set limits, and `1e-999999999` written
-with all digits would take a gigabyte."""
 MAX_LIMIT = 10**15
 """Maximum limit of tokens, calls and seconds: more than any run can use, and in the range of clocks and databases."""
 
@@ -41,7 +38,7 @@ MAX_LIMIT = 10**15
 class Limits(UserValue):
     """Limits on one request, enforced before each call by reserving the call's upper bound."""
 
-    usd: Dollars | None = Field(default=None, ge=0, max_digits=USD_DIGITS, decimal_places=USD_DIGITS // 2)
+    usd: Dollars | None = Field(default=None, ge=0, max_digits=MAX_DIGITS, decimal_places=MAX_DIGITS // 2)
     """US dollars, planning included."""
     tokens: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     """Tokens read and written, planning included."""
@@ -85,7 +82,7 @@ class Limits(UserValue):
         if name not in cls.model_fields:
             return None
         if name == "usd":
-            return f"write an amount of US dollars of 0 or more, with at most {USD_DIGITS} digits"
+            return f"write an amount of US dollars of 0 or more, with at most {MAX_DIGITS} digits"
         maximum = f", and at most {MAX_LIMIT:,}" if kind == "less_than_equal" else ""
         if name == "seconds":
             return f"write a number of seconds above 0{maximum}"

@@ -102,7 +102,7 @@ def _round_origin(planner: str, plan: PlanRecord) -> str:
 
 
 def plan_origin(plan: PlanRecord) -> str:
-    """Describes the origin of a plan, or what happens without one."""
+    """Describes the origin of a plan, or the consequence if there is none."""
     if plan.source == "fallback":
         reason = "no valid plan" if plan.usage.calls else "nothing was planned"  # a limit did not allow it
         return f"{reason}, so {SOURCES['fallback'] if plan.workflow else 'the previous answer is kept'}"

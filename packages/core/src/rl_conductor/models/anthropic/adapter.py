@@ -125,8 +125,8 @@ class AnthropicModel(HTTPModel):
         )
         async with events:
             self._reject_web_page(events.response)
-            if (whole := await self._whole_json(events.response)) is not None:
-                yield _accepted(whole, events.response)
+            if (complete := await self._whole_json(events.response)) is not None:
+                yield _accepted(complete, events.response)
                 return
             async for event in events:
                 yield event

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError
 from rl_conductor.models.anthropic.adapter import AnthropicModel, SDKClient
-from rl_conductor.models.clouds.gcp import find_place, translate_google_auth_errors
-from rl_conductor.models.endpoints import ENDPOINTS, Credentials
+from rl_conductor.models.clouds.gcp import VertexBase, find_place
 
 try:
     import anthropic
@@ -18,10 +15,8 @@ except ImportError as missing:
     raise ConfigError("Anthropic's models on Vertex AI need its SDK: pip install 'rl-conductor[vertex]'") from missing
 
 
-class VertexClaudeModel(AnthropicModel):
+class VertexClaudeModel(VertexBase, AnthropicModel):
     """A model of Anthropic on Vertex AI, authenticated by the application default credentials or an access token."""
-
-    endpoint: ClassVar = ENDPOINTS["vertex"]
 
     def __init__(self, name: str, *, project: str | None = None, location: str | None = None, **options: Any) -> None:
         """Configures the model; the first call opens the connection.
@@ -40,9 +35,6 @@ class VertexClaudeModel(AnthropicModel):
         self._place = find_place(f"vertex:{name}", project, location)
         super().__init__(name, **options)
 
-    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
-        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key, default_url=self._place.url)
-
     def _sdk_client(self, **settings: Any) -> SDKClient:
         return anthropic.AsyncAnthropicVertex(
             project_id=self._place.project,
@@ -57,8 +49,3 @@ class VertexClaudeModel(AnthropicModel):
         """Google's own errors have a status in words."""
         fields = error.body.get("error") if isinstance(error.body, dict) else None
         return super()._is_overload(error) or (isinstance(fields, dict) and fields.get("status") == "UNAVAILABLE")
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        with super()._translate_errors(), translate_google_auth_errors(self.name):
-            yield

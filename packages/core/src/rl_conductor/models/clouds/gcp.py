@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rl_conductor.errors import AuthenticationError, ConfigError, UnreachableError
-from rl_conductor.models.endpoints import ENDPOINTS
+from rl_conductor.models.endpoints import ENDPOINTS, Credentials
+from rl_conductor.models.http.model import HTTPModel
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 MULTI_REGIONS = ("us", "eu")
@@ -43,14 +45,24 @@ def find_place(model: str, project: str | None, location: str | None) -> Place:
     return Place(project, location or os.environ.get("GOOGLE_CLOUD_LOCATION") or "global")
 
 
-@contextmanager
-def translate_google_auth_errors(model: str) -> Iterator[None]:
-    """Translates errors of google-auth: there are no credentials, or they can't be refreshed."""
-    try:
-        yield
-    except Exception as error:
-        if not type(error).__module__.startswith("google.auth."):
-            raise
-        text = " ".join(f"{model}: no Google Cloud credentials: {error}".split())[:MAX_ERROR_LENGTH]
-        error_type = UnreachableError if type(error).__name__ == "TransportError" else AuthenticationError
-        raise error_type(text, model=model) from None
+class VertexBase(HTTPModel):
+    """The base of adapters of models on Vertex AI: its address, and the errors of its authentication."""
+
+    endpoint: ClassVar = ENDPOINTS["vertex"]
+    _place: Place
+
+    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
+        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key, default_url=self._place.url)
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Translates errors of google-auth, too: there are no credentials, or they can't be refreshed."""
+        with super()._translate_errors():
+            try:
+                yield
+            except Exception as error:
+                if not type(error).__module__.startswith("google.auth."):
+                    raise
+                text = " ".join(f"{self.name}: no Google Cloud credentials: {error}".split())[:MAX_ERROR_LENGTH]
+                error_type = UnreachableError if type(error).__name__ == "TransportError" else AuthenticationError
+                raise error_type(text, model=self.name) from None

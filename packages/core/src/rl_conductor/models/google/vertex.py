@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.clouds.gcp import find_place, translate_google_auth_errors
-from rl_conductor.models.endpoints import ENDPOINTS, Credentials
+from rl_conductor.models.clouds.gcp import VertexBase, find_place
 from rl_conductor.models.google.adapter import GoogleModel, api_version
 
 try:
@@ -57,10 +54,8 @@ def _refresh(credentials: GoogleCredentials | None) -> GoogleCredentials:
     return credentials
 
 
-class VertexModel(GoogleModel):
+class VertexModel(VertexBase, GoogleModel):
     """A Gemini model on Vertex AI, authenticated by the application default credentials or an access token."""
-
-    endpoint: ClassVar = ENDPOINTS["vertex"]
 
     def __init__(self, name: str, *, project: str | None = None, location: str | None = None, **options: Any) -> None:
         """Configures the model; the first call opens the connection.
@@ -78,9 +73,6 @@ class VertexModel(GoogleModel):
         self._identity = Identity()
         super().__init__(name, **options)
 
-    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
-        return self.endpoint.credentials(self._model, base_url=base_url, api_key=api_key, default_url=self._place.url)
-
     def _path(self) -> str:
         version = api_version("v1beta1", beta="v1beta1")
         if self._model.startswith("projects/"):
@@ -95,8 +87,3 @@ class VertexModel(GoogleModel):
         if self._credentials.uses_identity:
             return await self._identity.authorization()
         return {"authorization": f"Bearer {self._credentials.key or 'none'}"}
-
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        with super()._translate_errors(), translate_google_auth_errors(self.name):
-            yield

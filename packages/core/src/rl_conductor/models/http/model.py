@@ -154,8 +154,8 @@ class HTTPModel(ABC):
         if response.headers.get("content-type", "").startswith("application/json"):
             content = await response.aread()
             with suppress(ValueError):  # a stream with the wrong content type
-                whole: object = json.loads(content)
-                return whole
+                parsed: object = json.loads(content)
+                return parsed
         return None
 
     # --------------------------------------------------------------------------------------- errors

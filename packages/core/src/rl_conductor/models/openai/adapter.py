@@ -145,8 +145,8 @@ class OpenAIModel(HTTPModel):
         )
         async with chunks:
             self._reject_web_page(chunks.response)
-            if (whole := await self._whole_json(chunks.response)) is not None:
-                yield whole
+            if (complete := await self._whole_json(chunks.response)) is not None:
+                yield complete
                 return
             async for chunk in chunks:
                 yield chunk

@@ -1,1 +1,1 @@
-"""Checks and limits of models' replies, whatever the protocol, and the separation of their reasoning."""
+"""Checks and limits replies of every protocol, and separates reasoning from answers."""

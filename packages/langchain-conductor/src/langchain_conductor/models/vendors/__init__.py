@@ -1,1 +1,1 @@
-"""Adapts conversations to the vendors of LangChain models, and keeps what only the model that wrote it understands."""
+"""Adapts conversations to the vendors of LangChain models, and keeps the parts that only their vendor reads."""
