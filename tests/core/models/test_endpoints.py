@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import Endpoint, redact_url, url_secrets, usable_key
+from rl_conductor.models.endpoints import ENDPOINTS, Endpoint, redact_url, url_secrets, usable_key
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE
 
@@ -43,6 +43,31 @@ def test_the_environments_key_goes_where_the_user_said_that_its_service_is(
     credentials = endpoint.credentials("m", base_url=base_url, api_key=None)
     assert credentials.base_url == (base_url or variable or endpoint.base_url)
     assert credentials.key == key
+
+
+@pytest.mark.parametrize(
+    ("host", "is_bedrock"),
+    [
+        ("bedrock-runtime.us-east-1.amazonaws.com", True),
+        ("bedrock-runtime-fips.us-gov-west-1.amazonaws.com", True),
+        ("bedrock-runtime.cn-north-1.amazonaws.com.cn", True),
+        ("bedrock-runtime.eusc-de-east-1.amazonaws.eu", True),
+        ("bedrock-mantle.eu-west-1.api.aws", True),
+        ("vpce-0a1b-c2d3.bedrock-runtime.us-east-1.vpce.amazonaws.com", True),
+        ("ec2-1-2-3-4.us-west-2.compute.amazonaws.com", False),
+        ("bedrock-runtime-1234.us-east-1.elb.amazonaws.com", False),
+        ("a1b2.execute-api.us-east-1.amazonaws.com", False),
+        ("bedrock-runtime.us-east-1.s3.us-east-1.amazonaws.com", False),
+        ("bedrock-runtime.us-east-1.amazonaws.com.example.org", False),
+    ],
+)
+def test_the_environments_key_for_bedrock_goes_to_no_host_of_another_customer_of_aws(
+    monkeypatch: pytest.MonkeyPatch, host: str, is_bedrock: bool
+) -> None:
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "aws-key")
+    credentials = ENDPOINTS["bedrock"].credentials("m", base_url=f"https://{host}", api_key=None)
+    assert credentials.key == ("aws-key" if is_bedrock else None)
+    assert credentials.is_official == is_bedrock
 
 
 def test_a_key_that_is_passed_goes_where_the_caller_says() -> None:

@@ -63,6 +63,8 @@ class Endpoint:
     key_variables: tuple[str, ...]
     hosts: tuple[str, ...] = ()
     """Hosts of a paid service, which requires a key; empty for self-hosted servers, which may run anywhere."""
+    subdomains: str = r"(.+\.)?"
+    """A regular expression of the part in front of `hosts`, for domains in which customers have hosts, too."""
     prices: str = ""
     """The provider's name in the price data; by default `provider`."""
     identity: str = ""
@@ -78,7 +80,7 @@ class Endpoint:
     def matches(self, base_url: str) -> bool:
         """Returns whether `base_url` belongs to this provider; always true for self-hosted servers."""
         host = urlsplit(base_url).hostname or ""
-        return not self.hosts or any(host == name or host.endswith(f".{name}") for name in self.hosts)
+        return not self.hosts or any(re.fullmatch(self.subdomains + re.escape(name), host) for name in self.hosts)
 
     def price_of(self, model: str, credentials: Credentials) -> Price | None:
         """Looks up the price of `model` at this endpoint: free if self-hosted, `None` if unknown."""
@@ -216,6 +218,7 @@ _ALL = (
         address_variable="AWS_BEDROCK_BASE_URL",
         key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
         hosts=("amazonaws.com", "amazonaws.com.cn", "amazonaws.eu", "api.aws"),
+        subdomains=r"(vpce-[^.]+\.)?bedrock-[a-z-]+\.[a-z]+(-[a-z]+)+-\d+\.(vpce\.)?",
         prices="aws",
         identity="AWS credentials",
         settings=("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"),
