@@ -354,8 +354,9 @@ async def test_a_list_of_types_is_told_as_alternatives(ask: Any) -> None:
     assert tail == {"anyOf": [{"type": "number", "description": "Metres."}, {"type": "null"}]}
 
 
-async def test_a_schema_that_the_sdk_cannot_read_is_left_to_the_api(ask: Any) -> None:
-    schema = {"type": "object", "properties": {"anything": {}}}
+@pytest.mark.parametrize("anything", [{}, True, {"type": "array", "items": [{"type": "string"}]}, {"$defs": []}])
+async def test_a_schema_that_the_sdk_cannot_read_is_left_to_the_api(ask: Any, anything: Any) -> None:
+    schema = {"type": "object", "properties": {"anything": anything}}
     body = await ask(response_format=JsonFormat(json_schema=schema))
     assert body["output_config"]["format"]["schema"] == schema
 

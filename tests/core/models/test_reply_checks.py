@@ -70,13 +70,14 @@ DOUBLED: Any = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in
     "schema",
     [
         {"type": "objekt"},
+        {"const": 5, "type": "objekt"},
         {"properties": 5},
         {"$ref": "#"},
         {"$ref": "http://127.0.0.1:9/schema"},
         {"$ref": "#/$defs/a0", "$defs": DOUBLED | {"a40": {"type": "string"}}},
         {"patternProperties": {"(a+)+$": {}}, "additionalProperties": False},
     ],
-    ids=["type", "properties", "endless", "remote", "exponential", "regular expression"],
+    ids=["type", "type of a constant", "properties", "endless", "remote", "exponential", "regular expression"],
 )
 def test_a_schema_that_cannot_be_checked_soon_is_not_checked(schema: dict[str, Any]) -> None:
     check('{"' + "a" * 40 + '!": 1}', response_format=JsonFormat(json_schema=schema, strict=True))

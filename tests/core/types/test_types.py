@@ -313,6 +313,8 @@ def test_the_last_user_message_is_the_last_one_that_is_no_note(roles: list[Any])
         ({"type": "object", "properties": {}}, False),
         ({"anyOf": [{"type": "string"}, {"type": "object"}]}, False),
         ({"type": "string"}, True),
+        ({"type": "object", "properties": {}, "required": 5, "additionalProperties": False}, False),  # malformed
+        ({"type": "object", "properties": {}, "required": [["a"]], "additionalProperties": False}, False),
     ],
 )
 def test_a_schema_is_strict_unless_properties_are_optional_or_open(schema: dict[str, Any], *, strict: bool) -> None:

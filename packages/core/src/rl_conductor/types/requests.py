@@ -50,7 +50,10 @@ def is_strict_schema(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return True
     fields = schema.get("properties", {})
-    closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(fields)
+    try:
+        closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(fields)
+    except TypeError:  # the schema is malformed
+        return False
     return (schema.get("type") != "object" or closed) and all(map(is_strict_schema, schema.values()))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 from rl_conductor.errors import BadRequestError
 from rl_conductor.models.anthropic.prompt_caching import cached_system, mark_turns
+from rl_conductor.models.vendor_errors import MALFORMED_REPLY_ERRORS
 from rl_conductor.types import (
     ContentPart,
     FilePart,
@@ -131,7 +132,7 @@ def claude_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
     try:
         return transform_schema(_split_type_lists(schema))
-    except (ValueError, AssertionError):
+    except (*MALFORMED_REPLY_ERRORS, AssertionError):
         return schema
 
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import UnknownType, ValidationError, best_match
+from jsonschema.exceptions import UndefinedTypeCheck, UnknownType, ValidationError, best_match
 from jsonschema.validators import create
 from referencing import Registry
 from referencing.exceptions import Unresolvable
@@ -40,7 +40,7 @@ def schema_violation(value: Any, schema: dict[str, Any]) -> str | None:
     token = _steps.set([])
     try:
         error = best_match(_Validator(schema, registry=Registry()).iter_errors(value))
-    except (*MALFORMED_REPLY_ERRORS, UnknownType, Unresolvable, _TooManyStepsError):
+    except (*MALFORMED_REPLY_ERRORS, UndefinedTypeCheck, UnknownType, Unresolvable, _TooManyStepsError):
         return None
     finally:
         _steps.reset(token)
