@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from rl_conductor.errors import BadResponseError, OutputLimitError
+from rl_conductor.text.reasoning import unfinished_length
 from rl_conductor.types import JsonFormat, Request, ResponseFormat, TextPart, Tool, ToolCall, last_user_index
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
@@ -151,8 +152,7 @@ class ToolCallReader:
             return 0
         if OPENING in self._pending:
             return self._pending.index(OPENING)
-        prefixes = (size for size in range(1, len(OPENING)) if self._pending.endswith(OPENING[:size]))
-        return len(self._pending) - max(prefixes, default=0)
+        return len(self._pending) - unfinished_length(self._pending, (OPENING,))
 
 
 def may_become_tool_call(text: str) -> bool:

@@ -19,7 +19,7 @@ of a reply, one after the other; later ones are part of the answer. Time is line
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -251,7 +251,7 @@ class ReasoningFilter:
         if self._ended:
             answer = "" if rest in self._format.ends else rest
         else:
-            answer = rest[: len(rest) - _unfinished(rest, self._format.ends)]
+            answer = rest[: len(rest) - unfinished_length(rest, self._format.ends)]
         self._at += len(rest) if self._ended else len(answer)
         return answer
 
@@ -295,7 +295,7 @@ def _unopened_closing(text: str) -> re.Match[str] | None:
     return None
 
 
-def _unfinished(text: str, ends: tuple[str, ...]) -> int:
-    """Returns how many of the last characters could be one of `ends` or its beginning."""
-    sizes = (size for end in ends for size in range(1, len(end) + 1) if text.endswith(end[:size]))
+def unfinished_length(text: str, delimiters: Iterable[str]) -> int:
+    """Returns how many of the last characters could be one of `delimiters` or its beginning."""
+    sizes = (size for end in delimiters for size in range(1, len(end) + 1) if text.endswith(end[:size]))
     return max(sizes, default=0)

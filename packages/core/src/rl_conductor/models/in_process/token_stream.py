@@ -13,6 +13,7 @@ from rl_conductor.models.base import Model
 from rl_conductor.models.prices import priced
 from rl_conductor.models.replies.checks import checked
 from rl_conductor.models.tool_emulation import ToolCallReader
+from rl_conductor.text.reasoning import unfinished_length
 from rl_conductor.types import Completion, Delta, FinishReason, Message, Request, Usage
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -61,15 +62,10 @@ class IncrementalDecoder:
     def _emit(self, text: str, *, is_last: bool = False) -> str:
         stop_positions = [text.find(stop) for stop in self._stop if stop in text]
         self.stopped = bool(stop_positions)
-        end = min(stop_positions) if stop_positions else len(text) - (0 if is_last else self._stop_prefix_length(text))
+        end = min(stop_positions, default=len(text) - (0 if is_last else unfinished_length(text, self._stop)))
         self._pending = "" if stop_positions else text[end:]
         self.text += text[:end]
         return text[:end]
-
-    def _stop_prefix_length(self, text: str) -> int:
-        """Length of the longest suffix that could start a stop string."""
-        sizes = (size for stop in self._stop for size in range(1, len(stop)) if text.endswith(stop[:size]))
-        return max(sizes, default=0)
 
 
 # ----------------------------------------------------------------------------------------- replies
