@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, BadResponseError, ConfigError
 from rl_conductor.models.anthropic.adapter import STATUS_BY_TYPE, AnthropicModel, SDKClient
-from rl_conductor.models.clouds.aws import find_region
-from rl_conductor.models.endpoints import BEDROCK_CLAUDE, Credentials
+from rl_conductor.models.clouds.aws import BedrockBase
+from rl_conductor.models.endpoints import BEDROCK_CLAUDE
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 try:
@@ -18,40 +18,17 @@ except ImportError as missing:
     raise ConfigError("Anthropic's models on Bedrock need its SDK: pip install 'rl-conductor[bedrock]'") from missing
 
 
-class BedrockClaudeModel(AnthropicModel):
+class BedrockClaudeModel(BedrockBase, AnthropicModel):
     """A model of Anthropic on Bedrock, authenticated by a Bedrock API key or by AWS credentials (Signature V4)."""
 
     endpoint: ClassVar = BEDROCK_CLAUDE
+    url: ClassVar = "https://bedrock-runtime.{region}.amazonaws.com"
     status_by_type: ClassVar = STATUS_BY_TYPE | {
         "throttlingException": 429,
         "validationException": 400,
         "modelTimeoutException": 408,
         "serviceUnavailableException": 503,
     }
-
-    def __init__(
-        self, name: str, *, aws_region: str | None = None, aws_profile: str | None = None, **options: Any
-    ) -> None:
-        """Configures the model; the first call opens the connection.
-
-        Args:
-            name: the id of the model or inference profile.
-            aws_region: the region; by default `AWS_REGION`, `AWS_DEFAULT_REGION` or that of the profile.
-            aws_profile: a profile of AWS's configuration files; requests are signed even if there is an API key.
-            options: as for `AnthropicModel`.
-
-        Raises:
-            ConfigError: the region is missing, the URL is invalid, or a library is not installed.
-        """
-        self._profile = aws_profile
-        self._region = find_region(f"bedrock:{name}", aws_region, aws_profile)
-        super().__init__(name, **options)
-
-    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
-        default_url = f"https://bedrock-runtime.{self._region}.amazonaws.com"
-        return self.endpoint.credentials(
-            self._model, base_url=base_url, api_key=api_key, default_url=default_url, names_identity=bool(self._profile)
-        )
 
     def _sdk_client(self, **settings: Any) -> SDKClient:
         client = anthropic.AsyncAnthropicBedrock(

@@ -1,12 +1,15 @@
-"""AWS settings that the adapters for Amazon Bedrock share."""
+"""AWS settings, and the base of the adapters for Amazon Bedrock."""
 
 from __future__ import annotations
 
 import os
 from importlib import import_module
+from typing import Any, ClassVar
 
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError
+from rl_conductor.models.endpoints import Credentials
+from rl_conductor.models.http.model import HTTPModel
 
 
 def find_region(model: str, aws_region: str | None, aws_profile: str | None) -> str:
@@ -27,3 +30,34 @@ def find_region(model: str, aws_region: str | None, aws_profile: str | None) -> 
     if not region:
         raise ConfigError(f"{model} needs a region: set AWS_REGION, or pass aws_region=..., such as 'us-east-1'")
     return region
+
+
+class BedrockBase(HTTPModel):
+    """The base of adapters of models on Bedrock: its address, with an API key or the credentials of AWS."""
+
+    url: ClassVar[str]
+    """The address in a `{region}`."""
+
+    def __init__(
+        self, name: str, *, aws_region: str | None = None, aws_profile: str | None = None, **options: Any
+    ) -> None:
+        """Configures the model; the first call opens the connection.
+
+        Args:
+            name: the id of the model or inference profile.
+            aws_region: the region; by default `AWS_REGION`, `AWS_DEFAULT_REGION` or that of the profile.
+            aws_profile: a profile of AWS's configuration files; requests are signed even if there is an API key.
+            options: as for other models with the same protocol.
+
+        Raises:
+            ConfigError: the region is missing, the URL is invalid, or a library is not installed.
+        """
+        self._profile = aws_profile
+        self._region = find_region(f"bedrock:{name}", aws_region, aws_profile)
+        super().__init__(name, **options)
+
+    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
+        default_url, has_profile = self.url.format(region=self._region), bool(self._profile)
+        return self.endpoint.credentials(
+            self._model, base_url=base_url, api_key=api_key, default_url=default_url, names_identity=has_profile
+        )

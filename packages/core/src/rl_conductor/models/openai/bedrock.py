@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from rl_conductor.errors import AuthenticationError, ConfigError
-from rl_conductor.models.clouds.aws import find_region
-from rl_conductor.models.endpoints import ENDPOINTS, Credentials
+from rl_conductor.models.clouds.aws import BedrockBase
+from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
@@ -19,35 +19,12 @@ except ImportError as missing:
     raise ConfigError("models on Bedrock need openai 3.50 or newer: pip install 'rl-conductor[bedrock]'") from missing
 
 
-class BedrockModel(OpenAIModel):
+class BedrockModel(BedrockBase, OpenAIModel):
     """A model of any vendor but Anthropic on Bedrock, authenticated by a Bedrock API key or by AWS credentials."""
 
     endpoint: ClassVar = ENDPOINTS["bedrock"]
+    url: ClassVar = "https://bedrock-mantle.{region}.api.aws/openai/v1"
     default_dialect: ClassVar = "compatible"
-
-    def __init__(
-        self, name: str, *, aws_region: str | None = None, aws_profile: str | None = None, **options: Any
-    ) -> None:
-        """Configures the model; the first call opens the connection.
-
-        Args:
-            name: the id of the model.
-            aws_region: the region; by default `AWS_REGION`, `AWS_DEFAULT_REGION` or that of the profile.
-            aws_profile: a profile of AWS's configuration files; requests are signed even if there is an API key.
-            options: as for `OpenAIModel`.
-
-        Raises:
-            ConfigError: the region is missing, the URL is invalid, or a library is not installed.
-        """
-        self._profile = aws_profile
-        self._region = find_region(f"bedrock:{name}", aws_region, aws_profile)
-        super().__init__(name, **options)
-
-    def _resolve_credentials(self, base_url: str | None, api_key: str | None) -> Credentials:
-        default_url = f"https://bedrock-mantle.{self._region}.api.aws/openai/v1"
-        return self.endpoint.credentials(
-            self._model, base_url=base_url, api_key=api_key, default_url=default_url, names_identity=bool(self._profile)
-        )
 
     def _sdk_client(self, **settings: Any) -> openai.AsyncOpenAI:
         credentials = self._credentials
