@@ -70,6 +70,15 @@ def test_the_environments_key_for_bedrock_goes_to_no_host_of_another_customer_of
     assert credentials.is_official == is_bedrock
 
 
+@pytest.mark.parametrize("default_url", ["https://bedrock-runtime.elsewhere.example/.amazonaws.com", ELSEWHERE])
+def test_the_environments_key_goes_to_no_other_host_that_a_region_names(
+    monkeypatch: pytest.MonkeyPatch, default_url: str
+) -> None:
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "aws-key")
+    credentials = ENDPOINTS["bedrock"].credentials("m", base_url=None, api_key=None, default_url=default_url)
+    assert (credentials.key, credentials.uses_identity) == (None, False)
+
+
 def test_a_key_that_is_passed_goes_where_the_caller_says() -> None:
     credentials = PAID.credentials("m", base_url=ELSEWHERE, api_key="mine")
     assert (credentials.base_url, credentials.key, credentials.is_official) == (ELSEWHERE, "mine", False)

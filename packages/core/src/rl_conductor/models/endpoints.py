@@ -111,9 +111,10 @@ class Endpoint:
         Raises:
             ConfigError: the key is missing or the URL is invalid.
         """
-        address = _address(base_url or os.environ.get(self.address_variable) or default_url or self.base_url)
+        own_url = os.environ.get(self.address_variable)
+        address = _address(base_url or own_url or default_url or self.base_url)
         is_official = self.matches(address)
-        is_trusted = is_official or not base_url
+        is_trusted = is_official or bool(own_url and not base_url)
         key, variable = usable_key("api_key", api_key), None
         if key is None and is_trusted and not names_identity:
             key, variable = self._find_key(os.environ)
