@@ -331,3 +331,5 @@ def test_arguments_that_are_no_object_are_kept_as_text() -> None:
     assert given("[1]") == {"invalid_json": "[1]"}
     assert given("{oops") == {"invalid_json": "{oops"}
     assert given("[" * 100_000) == {"invalid_json": "[" * 100_000}
+    assert given('{"a": NaN}') == {"invalid_json": '{"a": NaN}'}
+    assert given(r'{"a": "\ud800"}') == {"invalid_json": r'{"a": "\ud800"}'}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import not_
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import from_json
 
 from rl_conductor.types.value import Names, Text, Value
 
@@ -182,8 +182,8 @@ class Message(Value):
 def arguments_of(call: ToolCall) -> dict[str, Any]:
     """Parses the arguments of a tool call into an object; invalid JSON is returned under the key `invalid_json`."""
     try:
-        arguments = json.loads(call.arguments or "{}")
-    except (ValueError, RecursionError):
+        arguments = from_json(call.arguments or "{}", allow_inf_nan=False)
+    except ValueError:
         arguments = None
     return arguments if isinstance(arguments, dict) else {"invalid_json": call.arguments}
 
