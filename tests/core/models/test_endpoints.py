@@ -138,6 +138,13 @@ def test_a_refused_address_is_quoted_without_its_password() -> None:
         OWN.credentials("m", base_url="ftp://me:pass-word@h/v1", api_key=None)
 
 
+def test_no_key_is_sent_to_a_vendor_unencrypted() -> None:
+    expected = "base_url 'http://paid.example/v1' would send the key unencrypted: write 'https://'"
+    with pytest.raises(ConfigError, match=expected):
+        PAID.credentials("m", base_url="http://paid.example/v1", api_key=None)
+    assert PAID.credentials("m", base_url="HTTPS://paid.example/v1", api_key=None).key == "paid-key"
+
+
 def test_blank_space_around_an_address_is_no_part_of_it() -> None:
     assert OWN.credentials("m", base_url=" http://h/v1\n", api_key=None).base_url == "http://h/v1"
 

@@ -109,11 +109,14 @@ class Endpoint:
             names_identity: the caller passes a cloud identity, which is used in place of the environment's key.
 
         Raises:
-            ConfigError: the key is missing or the URL is invalid.
+            ConfigError: the key is missing, or the URL is invalid or would send it unencrypted to the provider.
         """
         own_url = os.environ.get(self.address_variable)
         address = _address(base_url or own_url or default_url or self.base_url)
         is_official = self.matches(address)
+        if is_official and self.hosts and urlsplit(address).scheme != "https":
+            redacted = redact_url(address)
+            raise ConfigError(f"base_url {redacted!r} would send the key unencrypted: write 'https://' instead")
         is_trusted = is_official or bool(own_url and not base_url)
         key, variable = usable_key("api_key", api_key), None
         if key is None and is_trusted and not names_identity:
