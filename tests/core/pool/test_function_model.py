@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from itertools import count, repeat
 from typing import Any
@@ -32,7 +34,7 @@ from rl_conductor.errors import BadResponseError
 from rl_conductor.pool.function_model import FunctionModel
 from rl_conductor.pool.pool import AnyWorker
 from rl_conductor.prompting.worker_prompt import Evidence, question_in, replies_in, worker_prompt
-from rl_conductor.types import Request, Usage
+from rl_conductor.types import FREE, Price, Request, Usage
 
 CHAIN = plan((0, "17 * 3", []), (1, "Check it.", ["all"]))
 
@@ -155,6 +157,46 @@ async def test_a_call_that_fails_is_charged_no_tokens(error: Exception) -> None:
     assert budget.spent.tokens == failed.value.trace.usage.total_tokens
 
 
+PRICE = Price(input=Decimal(1), output=Decimal(2))
+
+
+@pytest.mark.parametrize(
+    ("usage", "price", "cost"),
+    [
+        (Usage(input_tokens=1000, output_tokens=500), FREE, "0"),
+        (Usage(input_tokens=1000, output_tokens=500), PRICE, "0.002"),
+        (Usage(input_tokens=1000, output_tokens=500, calls=1, cost="0.07"), PRICE, "0.07"),
+    ],
+    ids=["free", "worker's price", "own cost"],
+)
+async def test_the_usage_of_a_completion_that_a_function_returns_counts(usage: Usage, price: Price, cost: str) -> None:
+    def ask(subtask: str) -> Completion:
+        return Completion(message=Message.assistant(subtask), usage=usage, model="of another library")
+
+    planner = ScriptedModel(plan((0, "x", [])), price=FREE)
+    trace = await Conductor(planner, {"ask": {"model": ask, "price": price}}).run("Go.")
+    first = trace.rounds[0].results[0].usage
+    assert (first.total_tokens, first.calls, first.cost) == (1500, 1, Decimal(cost))
+
+
+async def test_a_function_whose_price_is_set_and_tokens_are_unknown_is_unpriced() -> None:
+    planner = ScriptedModel(plan((0, "x", [])), price=FREE)
+    trace = await Conductor(planner, {"ask": {"model": str.upper, "price": PRICE}}).run("Go.")
+    assert (trace.usage.cost, trace.usage.unpriced_calls) == (Decimal(0), 1)
+
+
+async def test_each_conductor_inside_of_a_function_counts_once_whatever_it_returns() -> None:
+    inner = Conductor(ScriptedModel(lambda _: plan((0, "x", []))), {"a": ScriptedModel(lambda _: "from a")})
+
+    async def ask(subtask: str) -> Completion:
+        await inner.run(subtask)
+        return await inner.complete(Request.user(subtask))
+
+    trace = await Conductor(ScriptedModel(plan((0, "x", []))), {"ask": ask}).run("Go.")
+    assert trace.text == "from a"
+    assert trace.usage.calls == 5
+
+
 def _pieces(subtask: str) -> Iterator[str]:
     yield subtask
     yield "!"
@@ -176,13 +218,14 @@ async def _async_pieces(subtask: str) -> AsyncIterator[str]:
         (_pieces, "hi!"),
         (_async_pieces, "hi!"),
         (lambda subtask: map(len, [subtask]), "[2]"),
+        (lambda subtask: {"got": ValueError(subtask)}, '{"got":"hi"}'),
         (Message.assistant, "hi"),
         (lambda subtask: Completion(message=Message.assistant(subtask), usage=Usage(), model="m"), "hi"),
         (lambda subtask: Conductor(ScriptedModel(plan((0, subtask, []))), {"a": str.upper}).run_sync("Go."), "HI"),
     ],
     ids=[
         *("object", "list", "partial", "builtin", "default"),
-        *("generator", "async generator", "iterator", "message", "completion", "trace"),
+        *("generator", "async generator", "iterator", "object with a text", "message", "completion", "trace"),
     ],
 )
 async def test_any_return_value_becomes_text(function: Any, reply: str) -> None:
@@ -190,7 +233,24 @@ async def test_any_return_value_becomes_text(function: Any, reply: str) -> None:
     assert completion.text == reply
 
 
-@pytest.mark.parametrize(("value", "told"), [(None, "nothing"), (object(), "an object of the type object")])
+@dataclass
+class AgentResult:
+    """A result of an agent framework."""
+
+    output: str
+    _messages: tuple[str, ...] = ("the system prompt",)
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "nothing"),
+        (object(), "an object of the type object"),
+        (AgentResult("Paris"), "an object of the type AgentResult"),
+        ({"agent": [object()]}, "an object of the type dict"),
+    ],
+    ids=["nothing", "object", "private state", "object in data"],
+)
 async def test_a_value_that_is_neither_text_nor_data_is_an_error(value: object, told: str) -> None:
     with pytest.raises(ModelError, match=f"returned {told}; return a text, or data"):
         await FunctionModel(lambda _: value).complete(Request.user("hi"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Iterator
 from contextlib import aclosing
+from dataclasses import fields, is_dataclass
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from rl_conductor._internal.blocking import iterate_in_thread
 from rl_conductor.models.replies.size import ReplySize
@@ -49,6 +50,20 @@ def result_text(result: object) -> str | None:
             return result
         case Message() | Completion() | Trace():
             return result.text
-    if type(result).__str__ is object.__str__ and type(result).__repr__ is object.__repr__:
+    if is_dataclass(result) and any(field.name.startswith("_") for field in fields(result)):
+        return None  # JSON of its private state is no reply
+    try:
+        return to_json(result, fallback=_read_object).decode()
+    except PydanticSerializationError:
         return None
-    return to_json(result, fallback=str).decode()
+
+
+def _read_object(value: object) -> str:
+    """Returns the text of an object that is no JSON.
+
+    Raises:
+        TypeError: its class does not say how to write it.
+    """
+    if type(value).__str__ is object.__str__ and type(value).__repr__ is object.__repr__:
+        raise TypeError
+    return str(value)

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 from rl_conductor._internal.blocking import in_thread
 from rl_conductor.agents.function_result import collect_result, result_text
+from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, OnePieceModel, require
 from rl_conductor.models.foreign_errors import FOREIGN_ERRORS, raise_translated
@@ -19,8 +20,8 @@ from rl_conductor.types import FREE, Completion, Message, Price, Request, Usage,
 
 WorkerFunction = Callable[..., Any]
 """`f(subtask)`, `f(subtask, replies)`, either with `question`, or `f(request)`, sync or async; returns the reply."""
-USAGE = Usage.model_construct(calls=1)
-"""The usage of every call, also of a failed one: the models that a function calls count their tokens themselves."""
+USAGE = Usage()
+"""The usage of a call whose tokens are unknown, also of a failed one: it costs what the worker's price says."""
 QUESTION = "question"
 """The parameter that gets the user's question."""
 
@@ -29,8 +30,8 @@ class FunctionModel(OnePieceModel):
     """Answers by calling a function with the subtask of its step, and with the replies that the step may read.
 
     Sync functions run in a thread, so they don't hold up other steps. Texts that a generator yields are one reply. Of a
-    message, a completion or a trace, the text is the reply; other return values are converted to JSON. The docstring
-    becomes the worker's description.
+    message, a completion or a trace, the text is the reply; other return values are converted to JSON. A completion
+    also brings the usage of the call. The docstring becomes the worker's description.
     """
 
     capabilities = Capabilities.model_construct(reasoning_start="outside", plans=False)
@@ -84,9 +85,12 @@ class FunctionModel(OnePieceModel):
         """Converts the function's result to text; `None` if it is not a reply."""
         return None if result is None else result_text(result)
 
-    def to_completion(self, text: str, result: object) -> Completion:  # noqa: ARG002  (for subclasses)
+    def to_completion(self, text: str, result: object) -> Completion:
         """Builds the completion with the text of the function's result."""
-        return Completion(message=Message.assistant(text), usage=USAGE, model=self.name)
+        usage = result.usage if isinstance(result, Completion) else USAGE
+        if usage.calls and current_scope.get().nested_usage:
+            usage = USAGE  # of a conductor inside of the function, whose calls have been counted
+        return Completion(message=Message.assistant(text), usage=usage, model=self.name)
 
 
 def is_worker_function(thing: object) -> TypeGuard[WorkerFunction]:

@@ -9,8 +9,8 @@ from llama_index.core.base.llms.types import ChatResponse, CompletionResponse
 from llama_index.core.schema import MetadataMode, NodeWithScore
 from typing_extensions import override
 
-from rl_conductor import Completion, Usage
-from rl_conductor.integration import FunctionModel, WorkerFunction, priced, result_text
+from rl_conductor import Completion
+from rl_conductor.integration import FunctionModel, WorkerFunction, result_text
 from rl_conductor.types import FREE
 
 from .held_llms import holds_conductors_only, holds_other_llms
@@ -41,8 +41,7 @@ class LlamaIndexFunction(FunctionModel):
     def to_completion(self, text: str, result: object) -> Completion:
         """Builds the completion of a function's result, with its source nodes."""
         completion = super().to_completion(text, result)
-        nodes, usage = nodes_of_result(result), priced(Usage(), self.price)
-        return SourcedCompletion(**dict(completion) | {"usage": usage}, source_nodes=nodes)
+        return SourcedCompletion(**dict(completion), source_nodes=nodes_of_result(result))
 
 
 def text_of_result(result: object) -> str | None:
