@@ -370,6 +370,19 @@ def test_a_call_outside_of_langchain_has_no_runs() -> None:
     assert len(recorder.roots) == 1
 
 
+class Broken(BaseCallbackHandler):
+    """A handler that fails at each run inside of another."""
+
+    def on_chain_start(self, *_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("by zero")
+
+
+def test_the_warning_about_a_handler_that_fails_names_its_class(caplog: pytest.LogCaptureFixture) -> None:
+    conducting().invoke("Hello", {"callbacks": [Broken()]})
+    warnings = {record.getMessage() for record in caplog.records if "by zero" in record.getMessage()}
+    assert warnings == {"Error in Broken.on_chain_start callback: ZeroDivisionError('by zero')"}
+
+
 def test_local_callbacks_of_the_chat_model_do_not_get_its_workers_calls() -> None:
     class Own(BaseCallbackHandler):
         starts = 0

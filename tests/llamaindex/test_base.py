@@ -330,6 +330,12 @@ def test_an_unknown_keyword_of_a_call_is_an_error() -> None:
         conductor().complete("Why?", temprature=1.0)
 
 
+def test_a_call_may_ask_for_one_answer_but_not_for_several() -> None:
+    assert conductor().complete("Why?", n=1).text == "The whole answer."
+    with pytest.raises(ConfigError, match="unknown keyword arguments: n;"):
+        conductor().complete("Why?", n=2)
+
+
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 

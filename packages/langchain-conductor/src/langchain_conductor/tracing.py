@@ -144,8 +144,8 @@ def _without_tokens(handler: BaseCallbackHandler) -> BaseCallbackHandler:
     if isinstance(handler, BaseTracer | _StreamingCallbackHandler) and not isinstance(handler, EVENT_STREAM_HANDLERS):
         return handler
     ignore_token = _ignore_token_async if iscoroutinefunction(handler.on_llm_new_token) else _ignore_token
-    bases = (_SharedState, type(handler))
-    quiet: BaseCallbackHandler = object.__new__(type("QuietHandler", bases, {"on_llm_new_token": ignore_token}))
+    name, bases = type(handler).__name__, (_SharedState, type(handler))  # LangChain's warnings name the class
+    quiet: BaseCallbackHandler = object.__new__(type(name, bases, {"on_llm_new_token": ignore_token}))
     object.__setattr__(quiet, "__dict__", vars(handler))
     return quiet
 

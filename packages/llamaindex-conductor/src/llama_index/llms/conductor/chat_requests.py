@@ -19,6 +19,8 @@ ALIASES = {"reasoning_effort": "effort"}
 """LlamaIndex's and the vendors' names of sampling parameters."""
 UNCHANGED_KEYWORDS = frozenset({"parallel_tool_calls", "timeout"})
 CONVERTED_KEYWORDS = frozenset({"tools", "tool_choice", "response_format"})
+SINGLE_ANSWER = ("n", 1)
+"""A keyword that changes nothing: libraries such as Ragas pass it to every LLM."""
 KEYWORDS = SAMPLING_KEYWORDS | ALIASES.keys() | UNCHANGED_KEYWORDS | CONVERTED_KEYWORDS
 
 
@@ -28,6 +30,7 @@ def core_request(messages: Sequence[ChatMessage], keywords: Mapping[str, Any], *
     Raises:
         ConfigError: an unknown keyword or invalid value, or a message or tool that no worker accepts.
     """
+    keywords = {name: value for name, value in keywords.items() if (name, value) != SINGLE_ANSWER}
     unknown = keywords.keys() - KEYWORDS
     if unknown:
         names = ", ".join(sorted(unknown))
