@@ -237,8 +237,9 @@ async def test_an_invalid_conversation_is_rejected(serve: Serve, body: dict[str,
 async def test_a_conversation_and_a_previous_response_exclude_each_other(serve: Serve) -> None:
     client = (await serve()).openai()
     made = await client.conversations.create()
-    with pytest.raises(openai.BadRequestError, match="can't be combined with previous_response_id"):
+    with pytest.raises(openai.BadRequestError, match="can't be combined with previous_response_id") as refused:
         await client.responses.create(model=MODEL, input="on", conversation=made.id, previous_response_id="resp_x")
+    assert refused.value.param == "conversation"
 
 
 async def test_the_runs_of_a_conversation_are_a_session(serve: Serve) -> None:

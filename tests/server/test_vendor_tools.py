@@ -187,8 +187,9 @@ async def test_tools_that_openai_runs_are_ignored_and_named(serve: Serve) -> Non
 )
 async def test_a_choice_of_a_tool_that_openai_runs_is_rejected(serve: Serve, choice: Any, says: str) -> None:
     at = await serve()
-    with pytest.raises(openai.BadRequestError, match=says):
+    with pytest.raises(openai.BadRequestError, match=says) as refused:
         await at.openai().responses.create(**RESPONSE, tools=[{"type": "web_search"}], tool_choice=choice)
+    assert (refused.value.param or "").startswith("tool_choice")
 
 
 async def test_items_of_earlier_responses_about_other_tools_are_accepted(serve: Serve) -> None:

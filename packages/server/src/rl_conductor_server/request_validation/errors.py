@@ -58,8 +58,9 @@ def invalid_body(error: ValidationError, body: bytes) -> ApiError:
     path = existing_path(json_value(body), loc)
     if is_missing:
         path = (*path, deepest["loc"][-1])
-    param = ".".join(map(str, path)) or None
-    message, code = _message(deepest["type"], deepest["msg"], deepest.get("ctx", {}))
+    context = deepest.get("ctx", {})
+    param = ".".join(map(str, path)) or context.get("param")
+    message, code = _message(deepest["type"], deepest["msg"], context)
     return invalid_request(_sentence(param, message), param=param, code=code)
 
 

@@ -62,19 +62,25 @@ def unsupported(sentence: str, *neutral: object, kind: str = UNSUPPORTED) -> Aft
     return AfterValidator(check)
 
 
+def invalid_field(name: str, sentence: str) -> PydanticCustomError:
+    """Creates the error about a field that a check of the whole body found; it is the field's name and `sentence`."""
+    return PydanticCustomError("value_error", "{sentence}", {"param": name, "sentence": sentence})
+
+
 def check_tools(tools: Sequence[str], *, choice: str | None, is_required: bool) -> None:
     """Checks the names of the tools of a request that can be called, and its choice among them.
 
     Raises:
-        ValueError: two have one name, or it requires the call of a tool that it doesn't have, or that was ignored.
+        PydanticCustomError: two have one name, or it requires the call of a tool that it doesn't have, or that was
+            ignored.
     """
     name, count = max(Counter(tools).items(), key=itemgetter(1), default=("", 0))
     if count > 1:
-        raise ValueError(f"tools has {count} tools with the name {name!r}; give each a name of its own")
+        raise invalid_field("tools", f"has {count} tools with the name {name!r}; give each a name of its own")
     if choice is not None and choice not in tools:
-        raise ValueError(f"tool_choice names {choice!r}, which is not among the tools that can be called here")
+        raise invalid_field("tool_choice", f"names {choice!r}, which is not among the tools that can be called here")
     if is_required and not tools:
-        raise ValueError("tool_choice requires the call of a tool, but none can be called here; write 'auto'")
+        raise invalid_field("tool_choice", "requires the call of a tool, but none can be called here; write 'auto'")
 
 
 def only(*neutral: object) -> AfterValidator:

@@ -29,7 +29,7 @@ from rl_conductor_server.parsed_request import (
     ParsedRequest,
     ResponseState,
 )
-from rl_conductor_server.request_validation.markers import check_tools, ignorable, only, tool_type
+from rl_conductor_server.request_validation.markers import check_tools, ignorable, invalid_field, only, tool_type
 from rl_conductor_server.request_validation.parsing import Body
 
 VENDOR_ITEM = "_vendor_item"
@@ -223,9 +223,9 @@ class ResponsesBody(OpenAIBody):
     @model_validator(mode="after")
     def _check_state(self) -> Self:
         if self.background and self.store is False:
-            raise ValueError("background can't be combined with store=false: the answer could not be retrieved")
+            raise invalid_field("background", "can't be combined with store=false: the answer could not be retrieved")
         if self.conversation is not None and self.previous_response_id is not None:
-            raise ValueError("conversation can't be combined with previous_response_id; write one of them")
+            raise invalid_field("conversation", "can't be combined with previous_response_id; write one of them")
         return self
 
     @model_validator(mode="after")
