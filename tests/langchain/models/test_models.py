@@ -494,6 +494,14 @@ async def test_a_runnable_may_have_nothing_to_add_to_the_results_of_tools() -> N
         await silent.complete(HELLO)
 
 
+@pytest.mark.parametrize(
+    ("output", "named"), [(None, "nothing"), (object(), "an object of the type object")], ids=["nothing", "object"]
+)
+async def test_a_runnable_that_returns_neither_text_nor_data_fails_its_step(output: object, named: str) -> None:
+    with pytest.raises(ModelError, match=f"returned {named}; return a text, or data"):
+        await RunnableModel(RunnableLambda(lambda _: output)).complete(HELLO)
+
+
 async def test_text_goes_to_steps_side_by_side_that_do_not_type_their_input() -> None:
     questions: list[str] = []
     steps = {"context": RunnableLambda(questions.append), "question": RunnablePassthrough()}

@@ -80,6 +80,14 @@ def test_a_retriever_that_finds_nothing_says_so() -> None:
     assert first_reply(Rules(), "repairs")[0] == "(nothing was found)"
 
 
+def test_a_tool_that_returns_nothing_says_so() -> None:
+    @tool
+    def look_up(query: str) -> None:
+        """Looks a word up."""
+
+    assert first_reply(look_up)[0] == "(nothing was found)"
+
+
 def test_passages_that_a_function_returns_read_like_those_of_a_retriever() -> None:
     def find(subtask: str) -> list[Document]:
         return PASSAGES
@@ -114,7 +122,7 @@ def test_a_picture_that_a_tool_returns_is_a_note_and_other_lists_are_json() -> N
     picture = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
     assert text_of_output([{"type": "text", "text": "A map."}, picture]) == "A map.\n[image not shown]"
     for files in ([{"type": "file", "name": "a.txt"}], [{"type": "text", "name": "a.txt"}]):
-        assert json.loads(text_of_output(files)) == files
+        assert json.loads(text_of_output(files) or "") == files
 
 
 @pytest.mark.parametrize("worker", [Rules(), search, Rules() | RunnableLambda(str)], ids=["retriever", "tool", "chain"])

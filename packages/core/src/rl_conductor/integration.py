@@ -14,7 +14,7 @@ from rl_conductor._internal.blocking import call_async_or_sync, in_thread, itera
 from rl_conductor._internal.streams import callback_to_async_iterator, within
 from rl_conductor._internal.sync import iterate_sync, run_sync
 from rl_conductor._internal.validation import FieldError, field_errors, first_field_error
-from rl_conductor.agents.function_result import result_text
+from rl_conductor.agents.function_result import describe_no_reply, result_text
 from rl_conductor.agents.tool import vendor_safe_name
 from rl_conductor.calls.budget import Amount, Reservation
 from rl_conductor.calls.failures import is_rejection
@@ -81,6 +81,7 @@ __all__ = [
     "checked",
     "claude_schema",
     "current_scope",
+    "describe_no_reply",
     "field_errors",
     "first_field_error",
     "host_error",

@@ -58,6 +58,12 @@ def result_text(result: object) -> str | None:
         return None
 
 
+def describe_no_reply(result: object, name: str) -> str:
+    """Describes what is wrong with the result of `name` if it is nothing, or has no text."""
+    wrong = "nothing" if result is None else f"an object of the type {type(result).__name__}"
+    return f"{name} returned {wrong}; return a text, or data that can be written as JSON"
+
+
 def _read_object(value: object) -> str:
     """Returns the text of an object that is no JSON.
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from rl_conductor._internal.blocking import in_thread
-from rl_conductor.agents.function_result import collect_result, result_text
+from rl_conductor.agents.function_result import collect_result, describe_no_reply, result_text
 from rl_conductor.calls.scope import current_scope
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, OnePieceModel, require
@@ -76,9 +76,7 @@ class FunctionModel(OnePieceModel):
         except FOREIGN_ERRORS as error:
             raise_translated(error, self, usage=USAGE)
         if text is None:
-            wrong = "nothing" if result is None else f"an object of the type {type(result).__name__}"
-            reason = f"{self.name} returned {wrong}; return a text, or data that can be written as JSON"
-            raise ModelError(reason, model=self.name, usage=USAGE)
+            raise ModelError(describe_no_reply(result, self.name), model=self.name, usage=USAGE)
         return checked(self.to_completion(text, result), request)
 
     def reply_text(self, result: object) -> str | None:

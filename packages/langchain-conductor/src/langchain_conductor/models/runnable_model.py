@@ -16,7 +16,6 @@ from langchain_core.runnables import AddableDict, Runnable, RunnableConfig, Runn
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import DEFAULT_RECURSION_LIMIT
 from langchain_core.tools import BaseTool
-from pydantic_core import to_json
 
 from langchain_conductor.messages import lc_messages
 from langchain_conductor.models.budget import BudgetCallback, enforce_budget
@@ -30,8 +29,17 @@ from langchain_conductor.models.invocation import (
     stream,
 )
 from langchain_conductor.models.prices import highest_price, prices_in
-from rl_conductor.errors import ConfigError
-from rl_conductor.integration import checked, priced, prompt_in, require, subtask_in, within
+from rl_conductor.errors import ConfigError, ModelError
+from rl_conductor.integration import (
+    checked,
+    describe_no_reply,
+    priced,
+    prompt_in,
+    require,
+    result_text,
+    subtask_in,
+    within,
+)
 from rl_conductor.models import Capabilities
 from rl_conductor.types import FREE, Completion, Delta, Message, Price, Request, Usage, total
 
@@ -171,7 +179,10 @@ class RunnableModel:
         usage = total(usages) if usages else priced(Usage(), self.price)
         if isinstance(output, Mapping) and INTERRUPT in output:
             raise paused_error(self.name, usage)
-        text = EMPTY_RESULT if self._takes_query and output == [] else text_of_output(output)
+        is_empty = self._takes_query and (output is None or output == [])
+        text = EMPTY_RESULT if is_empty else text_of_output(output)
+        if text is None:
+            raise ModelError(describe_no_reply(output, self.name), model=self.name, usage=usage)
         return checked(Completion(message=Message.assistant(text), usage=usage, model=self.name), request)
 
 
@@ -227,8 +238,8 @@ def _input_schema(runnable: Runnable[Any, Any]) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ outputs
 
 
-def text_of_output(output: Any) -> str:
-    """Extracts the answer from the output of a runnable."""
+def text_of_output(output: Any) -> str | None:
+    """Extracts the answer from the output of a runnable; `None` if it has none."""
     if isinstance(output, Mapping) and output.get(STRUCTURED_RESPONSE) is not None:
         output = output[STRUCTURED_RESPONSE]
     elif isinstance(output, Mapping) and output.get(MESSAGES):
@@ -239,7 +250,7 @@ def text_of_output(output: Any) -> str:
         return "\n".join(block["text"] if _is_text(block) else f"[{block['type']} not shown]" for block in output)
     if is_passages(output):
         return "\n\n".join(map(_passage, output))
-    return to_json(output, fallback=str).decode()
+    return None if output is None else result_text(output)
 
 
 def is_passages(output: object) -> TypeGuard[Sequence[Document]]:
