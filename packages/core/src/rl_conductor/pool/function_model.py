@@ -20,7 +20,7 @@ from rl_conductor.types import FREE, Completion, Message, Price, Request, Usage,
 
 WorkerFunction = Callable[..., Any]
 """`f(subtask)`, `f(subtask, replies)`, either with `question`, or `f(request)`, sync or async; returns the reply."""
-USAGE = Usage()
+USAGE = Usage.model_construct()
 """The usage of a call whose tokens are unknown, also of a failed one: it costs what the worker's price says."""
 QUESTION = "question"
 """The parameter that gets the user's question."""
