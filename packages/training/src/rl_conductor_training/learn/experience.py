@@ -5,6 +5,7 @@ Other tools can read the file as well.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -144,6 +145,10 @@ class ScoreTable:
         self.rows: dict[tuple[Workflow, str], ExperienceRow] = {
             (row.workflow, row.sample): row for row in rows if row.workflow is not None and row.system == "workflow"
         }
+        self.by_question: dict[str, list[ExperienceRow]] = defaultdict(list)
+        """The same rows by the id of their question."""
+        for row in self.rows.values():
+            self.by_question[row.sample].append(row)
 
     def scores(self, workflow: Workflow) -> list[float | None]:
         """Returns the scores of a workflow in the order of the questions; `None` where it did not run."""
@@ -172,7 +177,7 @@ class ScoreTable:
         Where replies are right or wrong, these are the rows with a right answer. Production runs that users disliked
         are left out.
         """
-        rows = [row for (_, name), row in self.rows.items() if name == sample.id and row.is_positive]
+        rows = [row for row in self.by_question[sample.id] if row.is_positive]
         highest = max((row.score for row in rows), default=0.0)
         return sorted((row for row in rows if row.score == highest), key=_cost_order)
 

@@ -125,7 +125,7 @@ def build_questions(table: ScoreTable, prompt: PlanPrompt) -> list[TableQuestion
     """Builds the questions with at least one plan that the planner may write."""
     questions = []
     for sample in table.samples:
-        rows = [row for (workflow, name), row in table.rows.items() if name == sample.id and prompt.allows(workflow)]
+        rows = [row for row in table.by_question[sample.id] if row.workflow is not None and prompt.allows(row.workflow)]
         rows = sorted(rows, key=lambda row: (cost_order(row.usd, row.tokens, row.unpriced_calls), row.calls))
         best = sorted(rows, key=lambda row: -row.score)[:MAX_PLANS]
         plans = [

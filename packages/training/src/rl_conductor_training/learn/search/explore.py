@@ -231,15 +231,16 @@ async def _reuse(runs: _SearchRuns, samples: Sequence[Sample], candidates: Seque
     """Tries workflows that were best on similar questions, on the questions that none has answered rightly yet."""
     table = runs.table(samples)
     features = {sample.id: text_features(sample.question) for sample in samples}
+    best_rows = {sample.id: table.best_rows(sample) for sample in samples}
     ranks = {workflow: rank for rank, workflow in enumerate(candidates)}
     pairs = []
     for sample in samples:
-        if any(row.score == 1 for row in table.best_rows(sample)):
+        if any(row.score == 1 for row in best_rows[sample.id]):
             continue
         votes: dict[Workflow, float] = {}
         for other in samples:
             weight = dot_product(features[sample.id], features[other.id])
-            for row in table.best_rows(other):
+            for row in best_rows[other.id]:
                 if row.workflow in ranks and (row.workflow, sample.id) not in table.rows:
                     votes[row.workflow] = votes.get(row.workflow, 0.0) + weight
         best = sorted(votes, key=lambda workflow: (-votes[workflow], ranks[workflow]))[:REUSES]
