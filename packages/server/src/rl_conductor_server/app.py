@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import APIRouter, FastAPI, Request
@@ -64,9 +64,6 @@ UNSUPPORTED = {
 methods that there are have routes."""
 
 
-OpenService = Callable[[], AbstractAsyncContextManager[Service]]
-
-
 def create_app(*conductors: Conductor, settings: Settings | None = None) -> FastAPI:
     """Creates an ASGI application that serves conductors made in Python, each as the model of its name.
 
@@ -83,15 +80,7 @@ def create_app(*conductors: Conductor, settings: Settings | None = None) -> Fast
     effective = settings or Settings()
     if guardrails := build_guardrails(effective.guardrails):
         conductors = tuple(each.replaced(guardrails=(*each.config.guardrails, *guardrails)) for each in conductors)
-    catalog = catalog_of(conductors)
-
-    @asynccontextmanager
-    async def open_service() -> AsyncGenerator[Service, None]:
-        service = await Service.create(catalog, effective)
-        async with service.open(), BatchProcessor(service).open():
-            yield service
-
-    return _build(open_service, effective.web)
+    return _build(partial(Service.create, catalog_of(conductors), effective), effective.web)
 
 
 def service_app(service: Service, *, max_connections: int | None = None) -> FastAPI:
@@ -100,21 +89,21 @@ def service_app(service: Service, *, max_connections: int | None = None) -> Fast
     `max_connections` of its server limits the requests in progress, see `RequestLimit`.
     """
 
-    @asynccontextmanager
-    async def open_service() -> AsyncGenerator[Service, None]:
-        async with service.open(), BatchProcessor(service).open():
-            yield service
+    async def create() -> Service:
+        return service
 
-    app = _build(open_service, service.settings.web, max_connections=max_connections)
+    app = _build(create, service.settings.web, max_connections=max_connections)
     app.state.service = service
     return app
 
 
-def _build(open_service: OpenService, web: WebEntry, *, max_connections: int | None = None) -> FastAPI:
+def _build(create: Callable[[], Awaitable[Service]], web: WebEntry, *, max_connections: int | None = None) -> FastAPI:
+    """Builds the application of the service that `create` returns."""
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
-        async with open_service() as service:
-            app.state.service = service
+        app.state.service = service = await create()
+        async with service.open(), BatchProcessor(service).open():
             yield
 
     app = FastAPI(
@@ -146,12 +135,11 @@ def _endpoint(adapter: ApiAdapter) -> Callable[[Request], Awaitable[Response]]:
         service = get_service(http)
         try:
             with called_by(http.headers):
-                response = await answer(service, http, adapter)
+                return await answer(service, http, adapter)
         except ClientDisconnect:
             return Response(status_code=CLIENT_GONE)
         except Exception as error:  # nothing further out knows the error format of the adapter's API
-            response = _error_response(http, error, adapter)
-        return response
+            return _error_response(http, error, adapter)
 
     return endpoint
 
