@@ -472,7 +472,7 @@ async def test_a_process_does_not_claim_its_own_active_items_again(serve: Serve)
     await create(at.openai(), [chat(1)])
     process = await Store.open(at.service.settings.store.url, lease=0.0)  # each lease is over at once
     (item,) = await process.items.claim(1)
-    assert await process.items.claim(1, active=[(item.batch, item.line)]) == []
+    assert await process.items.claim(1, active=[item.place]) == []
     assert [again.line for again in await process.items.claim(1)] == [item.line]
     await process.aclose()
 

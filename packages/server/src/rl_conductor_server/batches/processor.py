@@ -18,6 +18,7 @@ from rl_conductor_server.logs import log_failures
 from rl_conductor_server.service import Service
 from rl_conductor_server.store import ClaimedItem, ItemResult, StoreUnavailableError
 from rl_conductor_server.store.batches.lines import error_line, result_line
+from rl_conductor_server.store.batches.models import Place
 
 log = logging.getLogger("rl_conductor_server.batches")
 
@@ -46,8 +47,8 @@ class BatchProcessor:
         """Creates a processor; `concurrency` is by default that of the settings, and with 0 it processes nothing."""
         self._service = service
         self._concurrency = service.settings.batches.concurrency if concurrency is None else concurrency
-        self._active: dict[tuple[str, int], tuple[ClaimedItem, asyncio.Task[None]]] = {}
-        self._cancelled: set[tuple[str, int]] = set()
+        self._active: dict[Place, asyncio.Task[None]] = {}
+        self._cancelled: set[Place] = set()
         self._has_room = service.store.batches.work_added
 
     @asynccontextmanager
@@ -67,10 +68,10 @@ class BatchProcessor:
     async def _drain(self, seconds: float) -> None:
         active = list(self._active.values())
         if active:
-            await asyncio.wait([task for _, task in active], timeout=seconds)
-        for _, task in active:
+            await asyncio.wait(active, timeout=seconds)
+        for task in active:
             task.cancel()
-        await asyncio.gather(*(task for _, task in active), return_exceptions=True)
+        await asyncio.gather(*active, return_exceptions=True)
 
     async def _claim_items(self) -> None:
         """Claims items while there is room for them."""
@@ -91,13 +92,12 @@ class BatchProcessor:
                         await self._has_room.wait()
 
     def _begin(self, item: ClaimedItem) -> None:
-        place = item.batch, item.line
         task = asyncio.create_task(self._process(item), name=item.idempotency_key)
-        self._active[place] = item, task
+        self._active[item.place] = task
 
         def end(_: asyncio.Task[None]) -> None:
-            del self._active[place]
-            self._cancelled.discard(place)
+            del self._active[item.place]
+            self._cancelled.discard(item.place)
             self._has_room.set()
 
         task.add_done_callback(end)
@@ -112,7 +112,7 @@ class BatchProcessor:
                     for place in await store.items.renew(list(self._active)):
                         if place in self._active and place not in self._cancelled:
                             self._cancelled.add(place)
-                            self._active[place][1].cancel()
+                            self._active[place].cancel()
                     await store.items.tend(store.batches)
                 self._service.metrics.set_queued_items(await store.items.count_queued())
 
@@ -126,7 +126,7 @@ class BatchProcessor:
             self._service.store.items.release(item, wait=error.seconds)  # meanwhile there is room for others
             return
         except asyncio.CancelledError:
-            if (item.batch, item.line) not in self._cancelled:  # this process stops
+            if item.place not in self._cancelled:  # this process stops
                 self._service.store.items.release(item)
                 raise
             result = ItemResult(status="cancelled")
@@ -167,18 +167,17 @@ class BatchProcessor:
             retries += 1
             if failure.retry_after is None or retries > MAX_RETRIES:
                 body = adapter.error_body(failure)
-                place = item.batch, item.line, item.custom_id
-                return ItemResult(status="failed", text=result_line(*place, status=failure.status, body=body))
+                text = result_line(*item.place, item.custom_id, status=failure.status, body=body)
+                return ItemResult(status="failed", text=text)
             await asyncio.sleep(min(failure.retry_after, MAX_RETRY_DELAY))
 
     async def _run(self, item: ClaimedItem, adapter: ApiAdapter) -> ItemResult:
         """Runs one request under its key. Raises an exception if there is no answer."""
         completed = await answer_item(self._service, item, adapter)
-        place = item.batch, item.line, item.custom_id
-        text = result_line(*place, status=200, request_id=completed.run, body=completed.body)
+        text = result_line(*item.place, item.custom_id, status=200, request_id=completed.run, body=completed.body)
         size, limit = len(text.encode(errors="replace")), self._service.settings.batches.reply_bytes
         if size > limit:
             message = f"the reply has {size:,} bytes; at most {limit:,} are allowed"
-            text = error_line(*place, code="reply_too_large", message=message)
+            text = error_line(*item.place, item.custom_id, code="reply_too_large", message=message)
             return ItemResult(status="failed", text=text)
         return ItemResult(status="done", text=text)

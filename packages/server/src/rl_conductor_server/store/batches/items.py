@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, fun
 from rl_conductor_server.store.batches.batches import BatchStore, settle
 from rl_conductor_server.store.batches.files import measure_usage
 from rl_conductor_server.store.batches.lines import error_line
-from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult
+from rl_conductor_server.store.batches.models import UNFINISHED, ClaimedItem, ItemResult, Place
 from rl_conductor_server.store.batches.turns import next_batch
 from rl_conductor_server.store.contact import Contact
 from rl_conductor_server.store.erasure.content import erase_content
@@ -23,9 +23,6 @@ from rl_conductor_server.store.write_behind import WriteBehindQueue
 MAX_ATTEMPTS = 5
 """Maximum number of starts of an item whose processes die; the item itself may be the reason."""
 TOO_MANY_ATTEMPTS = f"processing was started {MAX_ATTEMPTS} times, and the process died each time"
-
-Place = tuple[str, int]
-"""The batch and the line of an item."""
 
 
 class BatchItems(StorePart):
@@ -118,7 +115,7 @@ class BatchItems(StorePart):
 
     def _give_up(self, connection: Connection, row: Row[Any]) -> None:
         text = error_line(row.batch, row.line, row.custom_id, code="server_error", message=TOO_MANY_ATTEMPTS)
-        self._finish(connection, (row.batch, row.line), ItemResult(status="failed", text=text))
+        self._finish(connection, Place(row.batch, row.line), ItemResult(status="failed", text=text))
 
     async def renew(self, active: Collection[Place]) -> Sequence[Place]:
         """Renews the leases on the `active` items of this process.
@@ -138,7 +135,7 @@ class BatchItems(StorePart):
         connection.execute(update(batch_items).where(is_own).values(heartbeat=self._now))
         query = select(batch_items.c.batch, batch_items.c.line).join(batches).where(is_own)
         continued = connection.execute(query.where(batches.c.status != "cancelling")).all()
-        return sorted(set(active) - {(row.batch, row.line) for row in continued})
+        return sorted(set(active) - {Place(*row) for row in continued})
 
     async def finish(self, item: ClaimedItem, result: ItemResult, *, max_total_bytes: int) -> ItemResult:
         """Stores the result of an item, unless another process has taken it over; the last one ends the batch.
@@ -146,18 +143,17 @@ class BatchItems(StorePart):
         Returns:
             The result: another one if the files of its key would have more than `max_total_bytes`.
         """
-        place = item.batch, item.line
 
         def finish(connection: Connection) -> ItemResult:
             size = _size(result)
             grows_by = size - len(item.body.encode())
             if size and measure_usage(connection, item.key).bytes + grows_by > max_total_bytes:
                 message = f"the files of this key would have more than {max_total_bytes:,} bytes in total"
-                text = error_line(*place, item.custom_id, code="storage_limit_exceeded", message=message)
+                text = error_line(*item.place, item.custom_id, code="storage_limit_exceeded", message=message)
                 stored = ItemResult(status="failed", text=text)
             else:
                 stored = result
-            self._finish(connection, place, stored)
+            self._finish(connection, item.place, stored)
             return stored
 
         return await self._write_queue.execute(finish)
@@ -177,21 +173,20 @@ class BatchItems(StorePart):
         counted = {"done": "completed", "failed": "failed"}.get(result.status)
         if counted is not None:
             counts[counted] = batches.c[counted] + 1
-        connection.execute(update(batches).where(batches.c.id == place[0]).values(counts))
-        settle(connection, place[0], self._now)
+        connection.execute(update(batches).where(batches.c.id == place.batch).values(counts))
+        settle(connection, place.batch, self._now)
 
     def release(self, item: ClaimedItem, *, wait: float = 0.0) -> None:
         """Puts an item back into the queue, from which nobody claims it for `wait` seconds."""
 
         def release(connection: Connection) -> None:
-            place = item.batch, item.line
             query = select(batches.c.status).where(batches.c.id == item.batch)
             if connection.execute(query).scalar_one() == "cancelling":
-                self._finish(connection, place, ItemResult(status="cancelled"))
+                self._finish(connection, item.place, ItemResult(status="cancelled"))
             else:
                 values = {"status": "queued", "owner": None, "attempts": batch_items.c.attempts - 1}
                 values["not_before"] = self._now + wait
-                connection.execute(update(batch_items).where(self._is_own(place)).values(values))
+                connection.execute(update(batch_items).where(self._is_own(item.place)).values(values))
 
         self._write_queue.add(release)
 

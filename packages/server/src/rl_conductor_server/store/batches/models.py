@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -83,6 +83,13 @@ class StoredBatch(Value):
     failed: int = 0
 
 
+class Place(NamedTuple):
+    """The batch and the line of an item."""
+
+    batch: str
+    line: int
+
+
 class ClaimedItem(Value):
     """An item that this process runs."""
 
@@ -92,6 +99,10 @@ class ClaimedItem(Value):
     line: int
     custom_id: str
     body: str
+
+    @property
+    def place(self) -> Place:
+        return Place(self.batch, self.line)
 
     @property
     def idempotency_key(self) -> str:

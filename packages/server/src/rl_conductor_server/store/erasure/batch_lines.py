@@ -5,23 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, select, tuple_, update
 
 from rl_conductor_server.store.batches.files import ITEM_STATUS
-from rl_conductor_server.store.batches.models import OPEN_STATUSES
+from rl_conductor_server.store.batches.models import OPEN_STATUSES, Place
 from rl_conductor_server.store.tables import batch_items, batches, files
 
 ITEM_KEY = re.compile(r"(batch_[0-9a-f]+):([0-9]{1,9})")
 """The idempotency key of the run of an item, see `ClaimedItem`."""
-
-
-class Place(NamedTuple):
-    """The batch and the line of an item."""
-
-    batch: str
-    line: int
 
 
 def place_of(idempotency_key: str | None) -> Place | None:
@@ -33,7 +25,7 @@ def place_of(idempotency_key: str | None) -> Place | None:
 def open_places(connection: Connection, places: Collection[Place]) -> set[Place]:
     """Returns the places of the items that have no result yet."""
     place = tuple_(batch_items.c.batch, batch_items.c.line)
-    is_open = and_(place.in_([tuple(each) for each in places]), batch_items.c.status.in_(OPEN_STATUSES))
+    is_open = and_(place.in_(list(places)), batch_items.c.status.in_(OPEN_STATUSES))
     return {Place(*row) for row in connection.execute(select(batch_items.c.batch, batch_items.c.line).where(is_open))}
 
 

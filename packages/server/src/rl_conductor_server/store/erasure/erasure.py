@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, Select, func, select
 
 from rl_conductor_server.store.audit import erasure_record_of
-from rl_conductor_server.store.erasure.batch_lines import Place, erase_lines, open_places, place_of
+from rl_conductor_server.store.batches.models import Place
+from rl_conductor_server.store.erasure.batch_lines import erase_lines, open_places, place_of
 from rl_conductor_server.store.erasure.content import erase_all, erase_content, erase_reasons
 from rl_conductor_server.store.erasure.conversations import delete_conversations
 from rl_conductor_server.store.erasure.copies import find_copies, find_internal_copies
