@@ -54,11 +54,9 @@ class RunRegistry:
         self._queue = queue
         self._replays = replays
         self._on_answer = on_answer
-        self._handles: dict[str, RunHandle] = {}
         self._runs: dict[str, RunTask] = {}
         self._by_idempotency_key: dict[tuple[str, str, int], tuple[str, RunHandle]] = {}
         """Digest and handle, by API key, idempotency key and choice."""
-        self._tasks: set[asyncio.Task[Trace]] = set()
         self._is_draining = False
 
     @property
@@ -69,11 +67,12 @@ class RunRegistry:
     @property
     def active_ids(self) -> Iterable[str]:
         """The ids of all runs in progress in this process."""
-        return self._handles.keys()
+        return self._runs.keys()
 
     def get(self, run: str) -> RunHandle | None:
         """Returns the run with this id if it is in progress in this process."""
-        return self._handles.get(run)
+        task = self._runs.get(run)
+        return None if task is None else task.handle
 
     def request_of(self, run: str) -> AdmittedRequest | None:
         """Returns the request of the run with this id if it is in progress in this process."""
@@ -89,9 +88,13 @@ class RunRegistry:
         """The amount that is reserved for calls in flight."""
         return sum((task.run_budget.reserved for task in self._runs.values()), NOTHING)
 
+    @property
+    def _tasks(self) -> list[asyncio.Task[Trace]]:
+        return [run.handle.task for run in self._runs.values()]
+
     def cancel(self, run: str) -> asyncio.Task[Trace] | None:
         """Cancels a run that is in progress in this process, and returns its task; `None` if it isn't here."""
-        handle = self._handles.get(run)
+        handle = self.get(run)
         if handle is None:
             return None
         handle.is_cancelled = True
@@ -167,7 +170,7 @@ class RunRegistry:
         A run that another request has just begun here needs no waiting.
         """
         deadline = time.monotonic() + CLAIM_SECONDS
-        while run not in self._handles and time.monotonic() < deadline:
+        while run not in self._runs and time.monotonic() < deadline:
             await asyncio.sleep(delay)
             delay = min(1.5 * delay, MAX_POLL_SECONDS)
             row = await self._store.get_run(run)
@@ -214,10 +217,8 @@ class RunRegistry:
         run = RunTask(request, handle, claim, new, self._store, self._metrics, self._on_answer)
         task = asyncio.create_task(run.run(self._queue), name=claim.id)
         handle.attach(task)
-        self._handles[claim.id], self._runs[claim.id] = handle, run
-        task.add_done_callback(lambda _: (self._handles.pop(claim.id), self._runs.pop(claim.id)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._runs[claim.id] = run
+        task.add_done_callback(lambda _: self._runs.pop(claim.id))
         if request.idempotency_key is not None:
             index = (request.key.name, request.idempotency_key, request.choice)
             self._by_idempotency_key[index] = (request.digest, handle)
