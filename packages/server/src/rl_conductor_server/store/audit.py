@@ -107,16 +107,27 @@ class Ended(Value):
     """SHA-256 of the whole trace in JSON, which proves that a stored trace is unchanged; `None` without a trace."""
 
 
-class Record(Ended):
-    """One run, from the request to the answer.
-
-    Fields that are not stored before the end are `None` if the process died.
-    """
+class Link(Value):
+    """A record of the chain."""
 
     sequence: int
     """From 1, without gaps."""
     previous: str
     """Hash of the previous record."""
+    run: str
+
+    @property
+    def line(self) -> str:
+        """The record as one line of canonical JSON (RFC 8785)."""
+        return _canonical_json(self.model_dump(mode="json"))
+
+
+class Record(Ended, Link):
+    """One run, from the request to the answer.
+
+    Fields that are not stored before the end are `None` if the process died.
+    """
+
     began: str
     """Start time in UTC, as ISO 8601."""
     ms: int
@@ -134,21 +145,11 @@ class Record(Ended):
     in_flight: InFlight | None = Field(default=None, exclude_if=lambda calls: calls is None)
     """Charged in addition to `used`, as an upper bound, if the process died during calls."""
 
-    @property
-    def line(self) -> str:
-        """The record as one line of canonical JSON (RFC 8785)."""
-        return _canonical_json(self.model_dump(mode="json"))
 
-
-class FeedbackRecord(Value):
+class FeedbackRecord(Link):
     """Feedback on a run that was added or changed."""
 
     event: Literal["feedback"] = "feedback"
-    sequence: int
-    """From 1, without gaps, in one numbering with the records of runs."""
-    previous: str
-    """Hash of the previous record."""
-    run: str
     author: str
     """The API key that sent it, or `@administrator`."""
     criterion: str
@@ -159,30 +160,15 @@ class FeedbackRecord(Value):
     at: str
     """Time in UTC, as ISO 8601."""
 
-    @property
-    def line(self) -> str:
-        """The record as one line of canonical JSON (RFC 8785)."""
-        return _canonical_json(self.model_dump(mode="json"))
 
-
-class ErasureRecord(Value):
+class ErasureRecord(Link):
     """The erasure of a run's content before its time was over."""
 
     event: Literal["erasure"] = "erasure"
-    sequence: int
-    """From 1, without gaps, in one numbering with the records of runs."""
-    previous: str
-    """Hash of the previous record."""
-    run: str
     by: str
     """The API key that erased it, `@administrator` with the administrator's name, or `@command-line`."""
     at: str
     """Time in UTC, as ISO 8601."""
-
-    @property
-    def line(self) -> str:
-        """The record as one line of canonical JSON (RFC 8785)."""
-        return _canonical_json(self.model_dump(mode="json"))
 
 
 def feedback_record_of(run: str, feedback: Feedback, *, sequence: int, previous: str) -> FeedbackRecord:
