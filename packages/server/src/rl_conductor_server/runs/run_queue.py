@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.transport.key_share import limit_of_key
+from rl_conductor_server.transport.key_share import limit_of_key, release
 
 MAX_RETRY_AFTER = 60.0
 """Maximum `Retry-After` of a rejected request, in seconds."""
@@ -121,9 +121,7 @@ class RunQueue:
 
     def _release(self, key: str) -> None:
         """Frees a slot of a key, and admits the next run."""
-        self._running[key] -= 1
-        if not self._running[key]:
-            del self._running[key]
+        release(self._running, key)
         self._admit_waiting()
 
     def _admit_waiting(self) -> None:

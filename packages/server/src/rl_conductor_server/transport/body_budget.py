@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.transport.key_share import limit_of_key
+from rl_conductor_server.transport.key_share import limit_of_key, release
 
 SHORT_BYTES = 64 * 2**10
 """Size up to which a key may have one request even if those of other keys take all room."""
@@ -61,7 +61,7 @@ class BodyBudget:
             add(size)
             yield add
         finally:
-            self._release(key, mine)
+            release(self._by_key, key, mine)
 
     @contextmanager
     def hold(self, size: int, *, key: str) -> Iterator[None]:
@@ -73,12 +73,7 @@ class BodyBudget:
         try:
             yield
         finally:
-            self._release(key, size)
-
-    def _release(self, key: str, size: int) -> None:
-        self._by_key[key] -= size
-        if not self._by_key[key]:
-            del self._by_key[key]
+            release(self._by_key, key, size)
 
 
 def _check_room(reserved: int, more: int, limit: int, *, mine: int) -> None:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_conductor_server.errors import DEFAULT_RETRY_AFTER, ApiError, error_body
 from rl_conductor_server.transport.access_log import QUIET_PATHS, add_log_fields
-from rl_conductor_server.transport.key_share import limit_of_key
+from rl_conductor_server.transport.key_share import limit_of_key, release
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -96,12 +96,7 @@ class RequestLimit:
             message = f"{running} requests of this key are in progress; try again later"
             raise ApiError(message, status=429, code="busy", retry_after=DEFAULT_RETRY_AFTER)
         self._by_key[key] += 1
-        counted.callback(self._release, key)
-
-    def _release(self, key: str) -> None:
-        self._by_key[key] -= 1
-        if not self._by_key[key]:
-            del self._by_key[key]
+        counted.callback(release, self._by_key, key)
 
 
 def count_for_key(http: HTTPConnection, key: str, *, is_shared: bool) -> None:

@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from rl_conductor_server.errors import ApiError
+from rl_conductor_server.transport.key_share import release
 
 log = logging.getLogger("rl_conductor_server")
 
@@ -43,9 +44,7 @@ class StreamLimit:
         try:
             yield
         finally:
-            self._open[client] -= 1
-            if not self._open[client]:
-                del self._open[client]
+            release(self._open, client)
 
 
 class TimedStream(StreamingResponse):
