@@ -10,7 +10,6 @@ import json
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing
 from functools import partial
 from typing import Any, Self
 
@@ -52,6 +51,7 @@ from rl_conductor_server.store.runs.run_writer import (
     RunWriter,
     SaveProgress,
     SaveReservation,
+    charge_values,
     excerpt,
     usage_values,
     user_rows,
@@ -223,7 +223,8 @@ class Store:
             "question": excerpt(run.question),
             "status": "running",
             "owner": self.owner,
-            **usage_values(Usage(), NOTHING),
+            **usage_values(Usage()),
+            **charge_values(NOTHING),
         }
 
     def save_progress(
@@ -350,11 +351,9 @@ class Store:
 
     # -------------------------------------------------------------------------------------------- audit
 
-    async def audit_lines(self, chain: Chain) -> AsyncGenerator[str, None]:
+    def audit_lines(self, chain: Chain) -> AsyncGenerator[str, None]:
         """Yields every line of the audit record, oldest first, after `chain` has verified it."""
-        async with aclosing(read_records(self._reader, chain)) as lines:
-            async for line in lines:
-                yield line
+        return read_records(self._reader, chain)
 
     async def get_trace_digest(self, run: str) -> str | None:
         """Returns the SHA-256 of a run's trace as it is stored now; `None` if there is none."""

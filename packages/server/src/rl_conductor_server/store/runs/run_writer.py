@@ -146,7 +146,7 @@ class RunWriter:
         newest = {write.run: write for write in writes}
         if newest:
             updates = [
-                self._run_key(write.run) | usage_values(write.usage, write.charged, write.reserved)
+                self._run_key(write.run) | usage_values(write.usage) | charge_values(write.charged, write.reserved)
                 for write in newest.values()
             ]
             connection.execute(self._statements.update_run, updates)
@@ -205,9 +205,9 @@ class RunWriter:
         return {"by_id": run, "by_owner": self._owner}
 
 
-def usage_values(usage: Usage, charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]:
-    """Returns the columns of `runs` for usage, charges and calls in flight."""
-    return _usage_values(usage) | charge_values(charged, reserved)
+def usage_values(usage: Usage) -> dict[str, Any]:
+    """Returns the columns for usage."""
+    return usage.model_dump(include=set(USAGE_COLUMNS))
 
 
 def charge_values(charged: Amount, reserved: Amount = NOTHING) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def worker_usage_rows(run: str, created: float, calls: Iterable[Call]) -> list[d
         usages.setdefault(call.worker or "", []).append(call.usage)
     totals = {worker: total(each) for worker, each in usages.items()}
     return [
-        {"run": run, "worker": worker, "created": created, **_usage_values(usage)}
+        {"run": run, "worker": worker, "created": created, **usage_values(usage)}
         for worker, usage in totals.items()
         if usage.calls
     ]
@@ -253,7 +253,8 @@ def _finished_values(write: FinishRun, trace: str) -> dict[str, Any]:
         "error_code": write.error_code,
         "trace": trace if write.store_content else None,
         "answer": excerpt(write.trace.text) if write.store_content else None,
-        **usage_values(write.trace.usage, write.charged),
+        **usage_values(write.trace.usage),
+        **charge_values(write.charged),
     }
 
 
@@ -264,7 +265,3 @@ def _checked_question(write: FinishRun) -> dict[str, str]:
 
 def _ended(row: Row[Any], status: Status, trace_digest: str) -> Ended:
     return Ended(run=row.id, key=row.key, api=row.api, model=row.model, status=status, trace=trace_digest)
-
-
-def _usage_values(usage: Usage) -> dict[str, Any]:
-    return usage.model_dump(include=set(USAGE_COLUMNS))
