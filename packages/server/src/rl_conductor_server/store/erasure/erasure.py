@@ -20,6 +20,7 @@ from rl_conductor_server.store.models import COMPARISON_APIS, INTERNAL_APIS
 from rl_conductor_server.store.part import StorePart
 from rl_conductor_server.store.reader import StoreReader
 from rl_conductor_server.store.runs.audit_records import append_records
+from rl_conductor_server.store.runs.queries import is_paid_by
 from rl_conductor_server.store.tables import audit_records, runs, users
 from rl_conductor_server.store.write_behind import WriteBehindQueue
 
@@ -56,7 +57,7 @@ class ErasureStore(StorePart):
 
     async def erase_run(self, run: str, *, by: str, key: str | None = None) -> Outcome:
         """Erases a run and its copies; with `key`, only if that API key paid for it."""
-        query = select(runs.c.id).where(runs.c.id == run, *(() if key is None else (runs.c.key == key,)))
+        query = select(runs.c.id).where(runs.c.id == run, *is_paid_by(key))
         if (await self._read(query)).first() is None:
             return "not found"
         result = await self._erase([run], by=by)
@@ -115,8 +116,7 @@ class ErasureStore(StorePart):
 
 def _select_runs(user: str, key: str | None, *columns: Any) -> Select[Any]:
     query = select(*columns).select_from(runs).join(users, users.c.run == runs.c.id)
-    query = query.where(users.c.name == user.lower())
-    return query if key is None else query.where(runs.c.key == key)
+    return query.where(users.c.name == user.lower(), *is_paid_by(key))
 
 
 def _erase_runs(connection: Connection, *, run_ids: Collection[str], by: str, user: str | None) -> _Erasure:

@@ -10,7 +10,7 @@ from sqlalchemy import Row, Select, func, or_, select
 from rl_conductor_server.store.codec import usage_of
 from rl_conductor_server.store.models import INTERNAL_APIS, Session
 from rl_conductor_server.store.reader import StoreReader
-from rl_conductor_server.store.runs.queries import exact_sum
+from rl_conductor_server.store.runs.queries import exact_sum, is_paid_by
 from rl_conductor_server.store.tables import USAGE_COLUMNS, runs
 
 RUNS_PER_SESSION = 8
@@ -43,7 +43,7 @@ def _select_newest(size: int, *, key: str | None, before: float | None) -> Selec
     """Selects the newest runs that continue a session; an index has all that it reads."""
     query = select(runs.c.key, runs.c.session, runs.c.created)
     query = query.where(runs.c.session.is_not(None), runs.c.api.not_in(INTERNAL_APIS))
-    query = query if key is None else query.where(runs.c.key == key)
+    query = query.where(*is_paid_by(key))
     query = query if before is None else query.where(runs.c.created < before)
     return query.order_by(runs.c.created.desc()).limit(size)
 
@@ -66,8 +66,8 @@ async def _read_sessions(reader: StoreReader, names: Sequence[Name]) -> list[Ses
         .where(or_(runs.c.session.in_(sessions), runs.c.id.in_(sessions)), runs.c.api.not_in(INTERNAL_APIS))
         .group_by(runs.c.key, name)
     )
-    rows = (await reader.execute(query)).all()
-    return [_session(row) for row in rows if (row.key, row.name) in set(names)]
+    rows, pairs = (await reader.execute(query)).all(), set(names)
+    return [_session(row) for row in rows if (row.key, row.name) in pairs]
 
 
 def _session(row: Row[Any]) -> Session:
