@@ -12,7 +12,6 @@ from rl_conductor.trace.feedback import DEFAULT_KEY, MAX_COMMENT_CHARS, Feedback
 from rl_conductor_server.auth.keys import ADMINISTRATOR
 from rl_conductor_server.endpoints.feedback import THUMBS
 from rl_conductor_server.errors import invalid_request
-from rl_conductor_server.service import Service
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,6 @@ class FeedbackView:
         """The thumb of the administrator's own rating; `None` for other scores."""
         scores = {score: name for name, score in THUMBS.items()}
         return None if self.own is None else scores.get(self.own.score)
-
-
-async def load_feedback(service: Service, run: str) -> FeedbackView:
-    """Loads the feedback on a run."""
-    return FeedbackView(await service.store.feedback.list(run))
 
 
 def parse_feedback(fields: Mapping[str, str]) -> Feedback:

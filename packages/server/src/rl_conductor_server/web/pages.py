@@ -31,7 +31,7 @@ from rl_conductor_server.transport.streams import EventStream
 from rl_conductor_server.web.change_events import change_events
 from rl_conductor_server.web.charts import Chart, Measure
 from rl_conductor_server.web.comparison import compare_runs
-from rl_conductor_server.web.feedback import load_feedback, parse_feedback
+from rl_conductor_server.web.feedback import FeedbackView, parse_feedback
 from rl_conductor_server.web.forms import Form
 from rl_conductor_server.web.rendering import SECURITY_HEADERS, Page, Visitor
 from rl_conductor_server.web.replays import parse_change, start_replay
@@ -77,8 +77,8 @@ async def list_runs(http: Request, visitor: SignedIn) -> Response:
 
 @router.get("/runs/{run}")
 async def show_run(run: RunId, visitor: SignedIn) -> Response:
-    view, entries = await _run_view(visitor, run), await load_feedback(visitor.service, run)
-    return await asyncio.to_thread(Page, "run.html", run=view, feedback=entries, visitor=visitor)
+    view, feedback = await _run_view(visitor, run), FeedbackView(await visitor.service.store.feedback.list(run))
+    return await asyncio.to_thread(Page, "run.html", run=view, feedback=feedback, visitor=visitor)
 
 
 @router.get("/runs/{run}/download")

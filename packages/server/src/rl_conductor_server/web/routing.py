@@ -21,9 +21,9 @@ SIGNED_OUT = "signed_out"
 """Error code that leads to the sign-in page."""
 
 
-def page_router(**options: Any) -> APIRouter:
+def page_router() -> APIRouter:
     """Returns a router that renders errors of its routes as pages."""
-    return APIRouter(route_class=_PageRoute, include_in_schema=False, **options)
+    return APIRouter(route_class=_PageRoute, include_in_schema=False)
 
 
 class _PageRoute(APIRoute):

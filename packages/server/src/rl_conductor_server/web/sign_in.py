@@ -153,18 +153,15 @@ async def finish_provider_sign_in(http: Request, service: ServiceDependency) -> 
         log.warning("a sign-in at the provider was refused: %s", error)
         reply: Response = _refused(http, service, "/", error)
     else:
-        token = secrets.token_urlsafe(32)
-        digest = _token_digest(token, PROVIDER)
-        await service.store.sign_ins.add(digest, seconds=SESSION_SECONDS, identity=identity.model_dump_json())
+        # Not a redirect: after one that another site began, browsers would not send the strict cookie.
+        reply = Page("signed_in.html", next=same_site_page(next_page))
+        is_https = (entry.public_url or "").startswith("https:") or http.url.scheme == "https"
+        await _open_session(service, reply, PROVIDER, identity.model_dump_json(), is_https=is_https)
         log.info(
             "%s signed in",
             identity.email or identity.subject,
             extra={"email": identity.email, "subject": identity.subject},
         )
-        # Not a redirect: after one that another site began, browsers would not send the strict cookie.
-        reply = Page("signed_in.html", next=same_site_page(next_page))
-        is_https = (entry.public_url or "").startswith("https:") or http.url.scheme == "https"
-        reply.set_cookie(COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
     reply.delete_cookie(LOGIN_COOKIE, path="/sign-in", httponly=True, samesite="lax")
     return reply
 
@@ -197,13 +194,19 @@ async def sign_in(http: Request, service: ServiceDependency, form: Form) -> Resp
         add_log_fields(http, administrator=service.keys.check_admin(http, form.get("key", "")))
     except ApiError as error:
         return _refused(http, service, next_page, error)
-    token = secrets.token_urlsafe(32)
-    admin_hash = hash_key(form.get("key", ""))
-    await service.store.sign_ins.add(_token_digest(token, admin_hash), seconds=SESSION_SECONDS)
     reply = see_other(next_page)
     is_https = http.headers.get("origin", "").startswith("https:")
-    reply.set_cookie(COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
+    await _open_session(service, reply, hash_key(form.get("key", "")), is_https=is_https)
     return reply
+
+
+async def _open_session(
+    service: Service, reply: Response, admin_hash: str, identity: str | None = None, *, is_https: bool
+) -> None:
+    """Stores a session and sets its cookie."""
+    token = secrets.token_urlsafe(32)
+    await service.store.sign_ins.add(_token_digest(token, admin_hash), seconds=SESSION_SECONDS, identity=identity)
+    reply.set_cookie(COOKIE, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
 
 
 @router.post("/sign-out")
