@@ -16,7 +16,7 @@ from rl_conductor.types import Card, Effort
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import DataRule, Flow, Policy
 from rl_conductor_server.errors import ApiError
-from rl_conductor_server.runs.effective_policy import check_selectors, effort_limits, merge_policies
+from rl_conductor_server.runs.effective_policy import EFFORTS, check_selectors, merge_policies
 
 CARDS = (Card(name="a", tags={"fast"}, region="eu"), Card(name="b", tags={"fast"}), Card(name="c", region="us"))
 SELECTORS = st.frozensets(st.sampled_from(["a", "b", "c", "*", "tag:fast", "region:eu", "region:us"]), max_size=3)
@@ -101,7 +101,7 @@ def test_a_selector_without_a_match_is_named_in_the_error() -> None:
 
 @pytest.mark.parametrize(("effort", "steps"), [(None, 5), ("minimal", 1), ("low", 2), ("medium", 5), ("high", 5)])
 def test_an_effort_limits_the_plan(effort: Effort | None, steps: int) -> None:
-    held = Limits(rounds=2, usd=Decimal(1)).lowered(effort_limits(effort))
+    held = Limits(rounds=2, usd=Decimal(1)).lowered(EFFORTS[effort])
     assert held.steps == steps
     assert held.rounds == (2 if effort in (None, "high") else 1)
     assert held.usd == 1

@@ -13,18 +13,14 @@ from rl_conductor_server.errors import invalid_request
 
 MAX_RULES = 256
 """Maximum number of rules of one kind in the policy of a request; they are checked again for each step."""
-EFFORTS: dict[Effort, Limits] = {
+EFFORTS: dict[Effort | None, Limits] = {
     "minimal": Limits(steps=1, rounds=1),
     "low": Limits(steps=2, rounds=1),
     "medium": Limits(rounds=1),
     "high": Limits(),
+    None: Limits(),
 }
 """The limits of each reasoning effort: one call, a short plan, one full plan, or the model's own limits."""
-
-
-def effort_limits(effort: Effort | None) -> Limits:
-    """Returns the limits of a reasoning effort; without one, there are none."""
-    return Limits() if effort is None else EFFORTS[effort]
 
 
 def check_selectors(requested: Policy, conductors: Sequence[Conductor]) -> None:

@@ -13,7 +13,7 @@ from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.catalog import ServedModel
 from rl_conductor_server.parsed_request import ParsedRequest
 from rl_conductor_server.runs.budgets import SharedLimits
-from rl_conductor_server.runs.effective_policy import check_selectors, effort_limits, merge_policies
+from rl_conductor_server.runs.effective_policy import EFFORTS, check_selectors, merge_policies
 from rl_conductor_server.runs.truncation import fit_context
 from rl_conductor_server.store import NewRun
 from rl_conductor_server.store.models import COMPARISON_APIS
@@ -157,7 +157,7 @@ def admit(
     if requested is not None:
         check_selectors(requested, model.conductors)
     policy = merge_policies(conductor.policy, requested, conductor.pool.cards, planner=conductor.planner.card)
-    limits = conductor.limits.lowered(effort_limits(parsed.effort), parsed.extension.limits)
+    limits = conductor.limits.lowered(EFFORTS[parsed.effort], parsed.extension.limits)
     may_truncate = parsed.state is not None and parsed.state.may_truncate
     has_changed = policy is not conductor.policy or limits.steps != conductor.limits.steps
     if has_changed or may_truncate:  # else it was checked when the conductor was created
