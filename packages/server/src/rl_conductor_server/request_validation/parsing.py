@@ -105,9 +105,7 @@ def _get(value: Any, path: Path) -> Any:
 
 def _remove(value: Any, path: Path) -> str:
     """Removes the field at `path` and returns its name, without indices."""
-    for key in path[:-1]:
-        value = value[key]
-    removed = value.pop(path[-1])
+    removed = _get(value, path[:-1]).pop(path[-1])
     names = [key for key in path if isinstance(key, str)]
     if isinstance(path[-1], int):
         names.append(str(removed.get("type")))

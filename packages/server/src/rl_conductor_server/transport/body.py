@@ -20,7 +20,7 @@ class ReadingLimit:
     def __init__(self, maximum: int) -> None:
         self._maximum = maximum
         self._reading: dict[asyncio.Timeout, None] = {}
-        """The function that ends the reading of each body, the oldest first."""
+        """The timeout that ends the reading of each body, the oldest first."""
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None, None]:

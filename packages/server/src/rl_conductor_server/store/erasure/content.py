@@ -1,4 +1,4 @@
-"""Erases the content of runs and what their clients chose, and keeps their rows with usage and cost."""
+"""Erases the content of runs and the fields that their clients chose, and keeps their rows with usage and cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDENTITY: dict[str, Any] = {
 
 
 def erase_all(connection: Connection, run_ids: Collection[str]) -> list[str]:
-    """Erases the content of runs, their feedback, and what their clients chose; returns their conversations."""
+    """Erases the content of runs, their feedback and the fields chosen by clients; returns their conversations."""
     conversations = delete_items(connection, run_ids)
     erase_content(connection, run_ids)
     connection.execute(update(runs).where(runs.c.id.in_(run_ids)).values(IDENTITY))
