@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 
 from pydantic import Field
@@ -91,8 +90,9 @@ def _check(settings: Settings, path: Path) -> Settings:
         raise ConfigError(
             f"{str(path)!r} has a [planner] but no [workers] beside it; the planner of a pool file stands there"
         )
-    for name, other in combinations(settings.keys, 2):
-        if settings.keys[name].sha256 == settings.keys[other].sha256:
+    names: dict[str, str] = {}
+    for other, key in settings.keys.items():
+        if (name := names.setdefault(key.sha256, other)) != other:
             raise ConfigError(f"{str(path)!r}: keys.{name} and keys.{other} have one sha256; make a key for each")
     models = {name: _resolve_paths(path, entry) for name, entry in settings.models.items()}
     pool = None if settings.pool is None else path.parent / settings.pool
