@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from rl_conductor.cli.main import app
 from rl_conductor.errors import ConfigError
+from rl_conductor.types import Usage
 from rl_conductor_server.spend_audit.log_formats import LoggedCall, parse_line
 from rl_conductor_server.spend_audit.report import group_into_queries, report_spending
 
@@ -123,6 +125,16 @@ def test_repeating_an_answered_request_starts_a_new_query() -> None:
 def test_failures_of_a_query_are_classified(calls: list[LoggedCall], failures: set[str]) -> None:
     [query] = group_into_queries(calls)
     assert query.failures == failures
+
+
+@pytest.mark.timed
+def test_a_log_without_replies_is_grouped_in_no_time() -> None:
+    """In quadratic time, it would take half a minute."""
+    calls = [LoggedCall(model="a", request="r", query="q", usage=Usage(calls=1), has_reply=False)] * 30_000
+    began = time.process_time()
+    (query,) = group_into_queries(calls)
+    assert time.process_time() - began < 2
+    assert query.failures == {"empty", "retried"}
 
 
 def test_only_a_query_of_one_short_call_looks_simple() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 
 from rl_conductor.types import Usage, Value, total
 from rl_conductor_server.distribution import Distribution
@@ -22,13 +23,15 @@ class Query:
     """All calls that work on one user query."""
 
     calls: list[LoggedCall] = field(default_factory=list)
+    answered_requests: set[str] = field(default_factory=set)
+    """The requests that got a reply."""
 
     @property
     def usage(self) -> Usage:
         """The usage of all calls."""
         return total(call.usage for call in self.calls)
 
-    @property
+    @cached_property
     def failures(self) -> frozenset[str]:
         """The kinds of failure on the way to the answer, as keys of `FAILURES`."""
         requests = Counter(call.request for call in self.calls)
@@ -49,9 +52,11 @@ class Query:
         is_short = usage.input_tokens <= MAX_SIMPLE_INPUT and usage.output_tokens <= MAX_SIMPLE_OUTPUT
         return len(self.calls) == 1 and is_short and not self.calls[0].tool_calls and not self.failures
 
-    def has_answer_to(self, request: str) -> bool:
-        """Returns whether one of the calls sent this request and got a reply."""
-        return any(call.request == request and call.has_reply and not call.error for call in self.calls)
+    def add(self, call: LoggedCall) -> None:
+        """Adds a call."""
+        self.calls.append(call)
+        if call.has_reply and not call.error:
+            self.answered_requests.add(call.request)
 
 
 FAILURES = {
@@ -69,10 +74,10 @@ def group_into_queries(calls: Iterable[LoggedCall]) -> list[Query]:
     newest: dict[str, Query] = {}
     for call in calls:
         query = newest.get(call.query)
-        if query is None or query.has_answer_to(call.request):
+        if query is None or call.request in query.answered_requests:
             query = newest[call.query] = Query()
             queries.append(query)
-        query.calls.append(call)
+        query.add(call)
     return queries
 
 
