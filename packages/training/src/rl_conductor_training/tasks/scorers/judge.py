@@ -103,12 +103,16 @@ class Judge:
         """
         if not text.strip():
             return wrong(None, "there is no reply")
-        if "rubric" in sample.details:
-            return await self._score_alone(sample, text, ASK_BY_RUBRIC)
         try:
-            verdicts = await self._in_both_orders(sample, text)
+            return await self._score(sample, text)
         except ValueError as error:
             return wrong(text, f"the judge {self._model.name} did not say yes or no: {error}", undecided=True)
+
+    async def _score(self, sample: Sample, text: str) -> Score:
+        """Scores a reply. Raises `ValueError` if a verdict is neither yes nor no."""
+        if "rubric" in sample.details:
+            return await self._score_alone(sample, text, ASK_BY_RUBRIC)
+        verdicts = await self._in_both_orders(sample, text)
         if len(set(verdicts)) > 1:
             contradiction = f"the judge {self._model.name} said yes in one order and no in the other"
             return wrong(text, contradiction, undecided=True)
@@ -137,10 +141,7 @@ class Judge:
         """Scores a reply by one verdict, without a right answer to compare."""
         nonce, rubric = compute_nonce(new_delimiter_key(), [sample.question, text]), sample.details.get("rubric")
         question, reply = delimit("task", sample.question, nonce), delimit("reply", text, nonce)
-        try:
-            is_right = await self._says_yes(prompt.format(question=question, reply=reply, rubric=rubric))
-        except ValueError as error:
-            return wrong(text, f"the judge {self._model.name} did not say yes or no: {error}", undecided=True)
+        is_right = await self._says_yes(prompt.format(question=question, reply=reply, rubric=rubric))
         basis = "by the rubric" if rubric else "alone"
         return Score(value=float(is_right), answer=text, explanation=f"the judge {self._model.name} decided {basis}")
 
@@ -164,14 +165,7 @@ class Judge:
 
 
 class UnaidedJudge(Judge):
-    """Scores a reply by one verdict of a model, which knows no right answer."""
+    """Scores a reply by one verdict of a model, which knows no right answer, so that it is much less reliable."""
 
-    async def __call__(self, sample: Sample, text: str) -> Score:
-        """Scores 1 when the judge finds the reply right; much less reliable than with a right answer to compare.
-
-        Raises:
-            ModelError: the judge did not reply.
-        """
-        if not text.strip():
-            return wrong(None, "there is no reply")
+    async def _score(self, sample: Sample, text: str) -> Score:
         return await self._score_alone(sample, text, ASK_ALONE)
