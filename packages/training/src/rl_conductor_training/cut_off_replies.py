@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import FinishReason, Value
 from rl_conductor_training.reporting import Table
+
+K = TypeVar("K", bound=str)
 
 Finishes = Mapping[str, Mapping[FinishReason, int]]
 """Counts of replies by worker, and by why they ended."""
@@ -43,9 +46,9 @@ def count_finishes(calls: Iterable[Call]) -> dict[str, dict[FinishReason, int]]:
     return {worker: dict(reasons) for worker, reasons in counts.items()}
 
 
-def add_finishes(runs: Iterable[Finishes]) -> dict[str, dict[FinishReason, int]]:
-    """Adds up the counts of runs, as of `count_finishes`."""
-    counts: dict[str, Counter[FinishReason]] = defaultdict(Counter)
+def add_counts(runs: Iterable[Mapping[str, Mapping[K, int]]]) -> dict[str, dict[K, int]]:
+    """Adds up the counts of runs by worker, such as those of `count_finishes`."""
+    counts: dict[str, Counter[K]] = defaultdict(Counter)
     for run in runs:
         for worker, reasons in run.items():
             counts[worker].update(reasons)
@@ -60,7 +63,7 @@ def find_cut_off(runs: Iterable[Finishes]) -> tuple[CutOffReplies, ...]:
     """
     cut_off = [
         CutOffReplies(worker=worker, reason=reason, cut_off=reasons[reason], replies=sum(reasons.values()))
-        for worker, reasons in sorted(add_finishes(runs).items())
+        for worker, reasons in sorted(add_counts(runs).items())
         for reason in REMEDIES
         if reason in reasons
     ]

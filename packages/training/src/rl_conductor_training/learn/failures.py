@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from rl_conductor.trace.trace import Call
-from rl_conductor_training.cut_off_replies import PLANNER
+from rl_conductor_training.cut_off_replies import PLANNER, add_counts
 from rl_conductor_training.learn.record import WorkerFailures
 
 OK = "ok"
@@ -37,15 +37,11 @@ def find_failures(runs: Iterable[Mapping[str, Mapping[str, int]]]) -> tuple[Work
     Args:
         runs: the counts of each run, as of `count_outcomes`.
     """
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for run in runs:
-        for worker, outcomes in run.items():
-            counts[worker].update(outcomes)
     failures = []
-    for worker, outcomes in sorted(counts.items()):
+    for worker, outcomes in sorted(add_counts(runs).items()):
         errors = {error: count for error, count in sorted(outcomes.items()) if error != OK}
         if errors:
             reason = max(errors, key=lambda error: errors[error])
-            failed, calls = sum(errors.values()), outcomes.total()
+            failed, calls = sum(errors.values()), sum(outcomes.values())
             failures.append(WorkerFailures(worker=worker, failed=failed, calls=calls, reason=reason))
     return tuple(sorted(failures, key=lambda worker: -worker.failed / worker.calls))

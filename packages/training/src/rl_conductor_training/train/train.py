@@ -18,7 +18,7 @@ from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.cut_off_replies import add_finishes, find_cut_off
+from rl_conductor_training.cut_off_replies import add_counts, find_cut_off
 from rl_conductor_training.output_folder import lock_folder
 from rl_conductor_training.spending import CostEstimate, check_prices, unpriced_workers
 from rl_conductor_training.train.budget import CapReachedError, TrainingBudget
@@ -260,7 +260,7 @@ class _Call:
             totals={name: sum(row.get(name, 0.0) for row in metrics) for name in USAGE_METRICS},
             spending=self._spending(),
             masked=MaskedPlans.of(gather_object(self.setup.masked_reasons)),
-            cut_off=find_cut_off(gather_object([add_finishes(self.setup.finishes)])),
+            cut_off=find_cut_off(gather_object([add_counts(self.setup.finishes)])),
             verdict=compute_verdict(metrics),
             validation=tuple(row for row in self.run_dir.read_evaluations() if row.step <= step),
             best=self.run_dir.read_best(),
