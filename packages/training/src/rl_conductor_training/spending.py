@@ -23,6 +23,8 @@ CHARS_PER_TOKEN = 4
 PROMPT_TOKENS = 100
 """Tokens of a worker's prompt besides the question and earlier replies."""
 UNKNOWN_AMOUNT = "an unknown amount (a price is unknown)"
+SHARE_DIGITS = 9
+"""Digits after the point to which a share of a cap in dollars is rounded."""
 DEFAULT_SECONDS = 3.0
 """Expected seconds of a call to a worker whose card states no latency."""
 

@@ -18,11 +18,10 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.learn.workspace import REPLIES_FILE
+from rl_conductor_training.spending import SHARE_DIGITS
 from rl_conductor_training.workers.cached_model import stored_usage
 
 STARTS_FILE = "starts.json"
-SHARE_DIGITS = 9
-"""Digits after the point to which a share of a cap in dollars is rounded."""
 
 
 class SharedBudget:

@@ -9,10 +9,7 @@ from rl_conductor.calls.budget import NOTHING, Amount, Budget
 from rl_conductor.errors import ConductorError
 from rl_conductor.trace.trace import Trace
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.spending import cached_amount, unanswered_amount, was_limited
-
-USD_DIGITS = 9
-"""Digits after the point to which a share of a cap in dollars is rounded."""
+from rl_conductor_training.spending import SHARE_DIGITS, cached_amount, unanswered_amount, was_limited
 
 
 class CapReachedError(ConductorError):
@@ -35,7 +32,7 @@ class TrainingBudget:
         """
         usd = None if limits.usd is None else max(limits.usd - previous.usd, Decimal(0)) / share
         tokens = None if limits.tokens is None else max(limits.tokens - previous.tokens, 0) // share
-        rounded = None if usd is None else round(usd, USD_DIGITS)
+        rounded = None if usd is None else round(usd, SHARE_DIGITS)
         self.calls = Budget(Limits(usd=rounded, tokens=tokens, seconds=limits.seconds), surrounds_runs=True)
         """The budget that each call is charged to."""
         self.calls.deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
