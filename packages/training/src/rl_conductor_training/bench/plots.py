@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from rl_conductor_training.bench.runner import SystemResult
@@ -50,23 +48,14 @@ def pareto_frontier(points: Sequence[tuple[str, float, float]]) -> list[str]:
 
 def plot_steps_by_depth(rows: Sequence[SummaryRow]) -> str:
     """Plots the mean number of steps by question depth, for systems where it varies."""
-    with plot_style():
-        figure, axes = new_figure()
-        for row in rows:
-            if len(set(row.steps_by_depth.values())) > 1:
-                axes.plot(list(row.steps_by_depth), list(row.steps_by_depth.values()), marker="o", label=row.system)
-        return _finish_depth_plot(figure, axes, "steps")
+    lines = [(row.system, row.steps_by_depth) for row in rows if len(set(row.steps_by_depth.values())) > 1]
+    return _plot_by_depth("steps", lines)
 
 
 def plot_accuracy_by_depth(rows: Sequence[SummaryRow]) -> str:
     """Plots accuracy by question depth."""
-    with plot_style():
-        figure, axes = new_figure()
-        for row in rows:
-            values = [accuracy.value for accuracy in row.accuracy_by_depth.values()]
-            axes.plot(list(row.accuracy_by_depth), values, marker="o", label=row.system)
-        axes.set(ylim=(0, 1.05))
-        return _finish_depth_plot(figure, axes, "accuracy")
+    lines = [(row.system, {depth: accuracy.value for depth, accuracy in row.accuracy_by_depth.items()}) for row in rows]
+    return _plot_by_depth("accuracy", lines, ylim=(0, 1.05))
 
 
 def plot_worker_shares(systems: Sequence[SystemResult]) -> str:
@@ -90,9 +79,13 @@ def plot_worker_shares(systems: Sequence[SystemResult]) -> str:
         return to_svg(figure)
 
 
-def _finish_depth_plot(figure: Figure, axes: Axes, label: str) -> str:
-    axes.set(xlabel="depth of the question", ylabel=label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if axes.lines:
-        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    return to_svg(figure)
+def _plot_by_depth(label: str, lines: Iterable[tuple[str, Mapping[int, float]]], **limits: tuple[float, float]) -> str:
+    with plot_style():
+        figure, axes = new_figure()
+        for name, values in lines:
+            axes.plot(list(values), list(values.values()), marker="o", label=name)
+        axes.set(xlabel="depth of the question", ylabel=label, **limits)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if axes.lines:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+        return to_svg(figure)
