@@ -25,10 +25,6 @@ from rl_conductor_training.workers.reply_cache import cache_version
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}$")]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class TaskSettings(TaskEntry):
     """Settings of a task: the table `[tasks.NAME]` or `[calibration]`, where `name` is written as `task`."""
 
@@ -61,8 +57,10 @@ class TaskSettings(TaskEntry):
         return load_task(self.name, limit=min(limits, default=None), shuffle=self.shuffle, **options)
 
 
-class BenchSettings(_Entry):
+class BenchSettings(BaseModel):
     """The content of a bench file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tasks: dict[Name, TaskSettings] = Field(min_length=1)
     pools: dict[Name, BenchPoolSettings] = Field(min_length=1)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rl_conductor_training.bench.report import Report
     from rl_conductor_training.bench.results import SampleResult
     from rl_conductor_training.bench.runner import Bench
-    from rl_conductor_training.bench.settings import BenchSettings
     from rl_conductor_training.reporting import Table as ReportTable
 
 REPORT_ONLY_COLUMNS = ("if valid",)
@@ -74,7 +73,7 @@ def bench(
     from rl_conductor_training.output_folder import lock_folder  # noqa: PLC0415
 
     settings = read_settings(config) if not system else read_settings(config).select_systems(system)
-    fetch_weights(settings)
+    fetch_embedded(settings.models)
     folder = out or Path("bench-results") / config.stem
     with lock_folder(folder):
         bench_run = Bench(settings, ResultFile(folder / "rows.jsonl"), limit=limit, budget=usd)
@@ -84,11 +83,6 @@ def bench(
         write_report(report, folder)
     _print(report)
     console.note(console.stderr(), f"{_format_usage(bench_run)}; the report is in {folder / 'report.html'}")
-
-
-def fetch_weights(settings: BenchSettings) -> None:
-    """Downloads missing embedded weights."""
-    fetch_embedded(settings.models)
 
 
 def _format_usage(bench_run: Bench) -> str:

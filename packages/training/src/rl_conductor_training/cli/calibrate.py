@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rl_conductor._internal.formatting import cost, seconds
+from rl_conductor.cli.embedded import fetch_embedded
 from rl_conductor.cli.output import console
 from rl_conductor.errors import ConfigError
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor_training.cli import router
-from rl_conductor_training.cli.bench import fetch_weights, show_progress
+from rl_conductor_training.cli.bench import show_progress
 
 if TYPE_CHECKING:
     from rl_conductor_training.bench.calibration import WorkerMeasurement
@@ -93,7 +94,7 @@ def _measure(settings: BenchSettings) -> TaskResult:
     from rl_conductor_training.bench.results import ResultFile  # noqa: PLC0415
     from rl_conductor_training.bench.runner import Bench  # noqa: PLC0415
 
-    fetch_weights(settings)
+    fetch_embedded(settings.models)
     bench = Bench(settings, ResultFile(cache_folder() / "calibration.jsonl"))
     with show_progress(bench):
         (section,) = asyncio.run(bench.run())

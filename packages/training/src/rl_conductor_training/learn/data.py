@@ -93,7 +93,7 @@ class HeldOut:
             return read_value(self.path, HeldOutOpening)
         opening = HeldOutOpening(
             opened=datetime.now(UTC),
-            questions=len(self.task.samples),
+            questions=self.size,
             seed=self.seed,
             samples=tuple(sample.id for sample in self.task.samples),
             hashes=tuple(hash_question(sample.question) for sample in self.task.samples),
@@ -103,9 +103,10 @@ class HeldOut:
         return opening
 
     def archive_other_opening(self) -> None:
-        """Archives the record of an opening of other questions, because the folder is learned anew."""
+        """Renames the record of an opening of other questions, because the folder is learned anew."""
         if self.was_opened_with_others:
-            archive_opening(self.path)
+            number = len(_archived_openings(self.path)) + 1
+            self.path.rename(self.path.with_stem(f"{self.path.stem}-{number}"))
 
 
 @dataclass(frozen=True)
@@ -307,13 +308,6 @@ def _join_tasks(task: Task, heldout: Task) -> Task:
 
     renamed = [sample.model_copy(update={"id": name}) for name, sample in originals.items()]
     return Task(task.name, (*renamed, *heldout.samples), score, task.judge_price or heldout.judge_price)
-
-
-def archive_opening(opening_file: Path) -> None:
-    """Renames the record of an opening, because the folder is learned anew with more questions."""
-    if opening_file.exists():
-        number = len(_archived_openings(opening_file)) + 1
-        opening_file.rename(opening_file.with_stem(f"{opening_file.stem}-{number}"))
 
 
 def _archived_openings(opening_file: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -361,8 +360,7 @@ class RunDir:
 
 
 def _hash_samples(samples: Iterable[Sample]) -> str:
-    lines = "\n".join(sample.model_dump_json(exclude_defaults=True) for sample in samples)
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+    return fingerprint("\n".join(sample.model_dump_json(exclude_defaults=True) for sample in samples))
 
 
 def latest_complete_checkpoint(path: Path) -> Path | None:

@@ -75,7 +75,7 @@ async def run_learner(runner: Runner, learner: Learner, samples: Sequence[Sample
     """Runs a learned system on questions; returns the rows within the budget by sample id."""
     conductor = learner.apply(runner.conductor)
     if conductor.config.selector is None:
-        return _by_sample(await runner.run_conductor(samples, learner.name, conductor))
+        return {row.sample: row for row in await runner.run_conductor(samples, learner.name, conductor)}
     pairs = [(sample, _select(conductor.config.selector, sample)) for sample in samples]
     await runner.run_workflows(pairs)
     table = score_table(runner, samples)
@@ -92,10 +92,6 @@ async def _run_system(runner: Runner, learner: Learner, samples: Sequence[Sample
         return SystemRows(learner.name, describe(selector.workflows[0]), rows)
     names = dict.fromkeys(describe(_select(selector, sample)) for sample in samples)
     return SystemRows(learner.name, f"one of {'; '.join(names)}", rows)
-
-
-def _by_sample(rows: Iterable[ExperienceRow]) -> dict[str, ExperienceRow]:
-    return {row.sample: row for row in rows}
 
 
 def _drop_incomplete(systems: Sequence[SystemRows], questions: int, notes: list[str]) -> list[SystemRows]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,10 +79,15 @@ class PlannerWeights(SearchingLearner):
         identity = _identify(self.settings, data.train, data.validation, prompt)
         folder = runner.experience.path.with_name(FOLDER) / identity
         stop = _Stop(runner)
-        report = _thread_safe(runner.on_status)
+        loop = asyncio.get_running_loop()
         try:
             training = await asyncio.to_thread(
-                train_on_table, data, self.settings, folder, report=report, is_over=stop.is_over
+                train_on_table,
+                data,
+                self.settings,
+                folder,
+                report=lambda text: loop.call_soon_threadsafe(runner.on_status, text),
+                is_over=stop.is_over,
             )
         finally:
             stop.set()
@@ -186,16 +191,6 @@ class _Stop:
     def is_over(self) -> bool:
         """Returns whether the training was stopped or has used up its time."""
         return self._event.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline)
-
-
-def _thread_safe(callback: Callable[[str], None]) -> Callable[[str], None]:
-    """Returns a function that calls `callback` on the current event loop."""
-    loop = asyncio.get_running_loop()
-
-    def call(text: str) -> None:
-        loop.call_soon_threadsafe(callback, text)
-
-    return call
 
 
 def _require_torch() -> None:

@@ -81,7 +81,7 @@ def train_on_table(
     settings: TableSettings,
     folder: Path,
     *,
-    report: Callable[[str], None] = lambda _text: None,
+    report: Callable[[str], object] = lambda _text: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> TableTraining:
     """Trains a LoRA adapter; the best one on the validation questions is in `folder / "best"`.
@@ -113,7 +113,7 @@ class _TableRun:
     settings: TableSettings
     folder: Path
     loaded: LoadedModel
-    report: Callable[[str], None]
+    report: Callable[[str], object]
     is_over: Callable[[], bool]
     state: TableTraining = field(init=False)
 
