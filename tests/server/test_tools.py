@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.types import Message, ToolCall
+from rl_conductor.types import Message, Request, ToolCall
+from rl_conductor_server.errors import ApiError
+from rl_conductor_server.parsed_request import ParsedRequest
+from rl_conductor_server.request_validation.tool_results import check_tool_results
 from server.conftest import TWO_STEPS, Serve
 
 CALL = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments="{}")])
@@ -176,3 +180,38 @@ async def test_a_call_without_its_result_or_a_result_without_its_call_is_rejecte
     error = rejected.json()["error"]
     assert (rejected.status_code, error["type"]) == (400, "invalid_request_error")
     assert named in error["message"]
+
+
+def conversation(calls: list[str], results: list[str]) -> ParsedRequest:
+    called = Message.assistant(tool_calls=[ToolCall(id=name, name="look", arguments="{}") for name in calls])
+    answers = [Message.tool(name, "A cat.") for name in results]
+    return ParsedRequest(model="m", request=Request(messages=(Message.user("Look."), called, *answers)))
+
+
+@pytest.mark.parametrize(
+    ("calls", "results", "named"),
+    [
+        (["1", "2"], ["1"], "tool call '2' of 'look'"),
+        (["1"], ["1", "1"], "tool result for '1'"),
+        (["1", "1"], ["1"], "tool call '1' of 'look'"),
+    ],
+)
+def test_a_tool_call_or_a_result_that_is_alone_is_an_error_that_names_it(
+    calls: list[str], results: list[str], named: str
+) -> None:
+    with pytest.raises(ApiError, match=named):
+        check_tool_results(conversation(calls, results))
+
+
+def test_the_results_of_calls_with_one_id_belong_to_one_call_each() -> None:
+    check_tool_results(conversation(["1", "1"], ["1", "1"]))
+
+
+@pytest.mark.timed
+def test_the_results_of_thousands_of_calls_are_checked_in_no_time_in_any_order() -> None:
+    """In quadratic time, the largest request would stop the server for seconds."""
+    names = [str(number) for number in range(2_000)]
+    parsed = conversation(names, names[::-1])
+    began = time.process_time()
+    check_tool_results(parsed)
+    assert time.process_time() - began < 0.2

@@ -17,19 +17,22 @@ def check_tool_results(parsed: ParsedRequest) -> None:
         ApiError: a call or a result is alone; the error names it.
     """
     param = "messages" if parsed.state is None else "input"
-    unanswered: list[ToolCall] = []
+    unanswered: dict[str | None, list[ToolCall]] = {}
     for message in parsed.request.messages:
         if message.role == "tool":
-            call = next((call for call in unanswered if call.id == message.tool_call_id), None)
-            if call is None:
+            calls = unanswered.get(message.tool_call_id)
+            if calls is None:
                 which = repr((message.tool_call_id or "")[:MAX_QUOTED])
                 error = f"{param} has a tool result for {which}, which is no call of the message before the results"
                 raise invalid_request(error, param=param)
-            unanswered.remove(call)
+            calls.pop()
+            if not calls:
+                del unanswered[message.tool_call_id]
         elif unanswered:
             break
         else:
-            unanswered = list(message.tool_calls)
-    for call in unanswered:
+            for call in message.tool_calls:
+                unanswered.setdefault(call.id, []).append(call)
+    for call, *_ in unanswered.values():
         which = f"{call.id[:MAX_QUOTED]!r} of {call.name[:MAX_QUOTED]!r}"
         raise invalid_request(f"{param} has the tool call {which}, but its result does not follow it", param=param)
