@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from unittest.mock import create_autospec
-
-import pytest
 
 from rl_conductor import Limits, WorkerPool, Workflow
 from rl_conductor.calls.budget import NOTHING
 from rl_conductor_training.learn.budget import SharedBudget
-from rl_conductor_training.learn.experience import Experience, ExperienceRow
+from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.runner import Runner
-from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions, single_workers
+from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions
 from rl_conductor_training.learn.search.costs import Cost
 from rl_conductor_training.learn.search.explore import Exploration, explore, explore_further, score_table
 from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan, SearchRound
@@ -158,23 +154,3 @@ async def test_a_repeated_search_tries_nothing_new_on_the_questions_that_no_work
         rows = len(case.runner.experience)
         await case.explore(plan)
         assert len(case.runner.experience) == rows
-
-
-@pytest.mark.timed
-async def test_the_search_of_workflows_for_hundreds_of_questions_takes_seconds() -> None:
-    """In cubic time, it would take a minute."""
-    samples = [Sample(id=str(number), question=f"What is {'x' * number}?") for number in range(300)]
-    workflows = single_workers([str(number) for number in range(60)])
-    rows = [
-        ExperienceRow(key="", sample=sample.id, question="", system="workflow", workflow=workflow, score=rank == number)
-        for number, sample in enumerate(samples)
-        for rank, workflow in enumerate(workflows)
-        if rank < 40 or rank == number
-    ]
-    runner = create_autospec(Runner, is_exhausted=False)
-    runner.workflow_rows.return_value = rows
-    rounds = (SearchRound(candidates=60, questions=300),)
-    plan = ONLY_SINGLES.model_copy(update={"rounds": rounds, "workflows": MAX_WORKFLOWS})
-    began = time.process_time()
-    await explore(runner, samples, workflows, (), plan)
-    assert time.process_time() - began < 10
