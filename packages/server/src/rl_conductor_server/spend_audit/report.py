@@ -53,7 +53,7 @@ class Query:
         return len(self.calls) == 1 and is_short and not self.calls[0].tool_calls and not self.failures
 
     def add(self, call: LoggedCall) -> None:
-        """Adds a call."""
+        """Adds a call, and its request to those with a reply."""
         self.calls.append(call)
         if call.has_reply and not call.error:
             self.answered_requests.add(call.request)
