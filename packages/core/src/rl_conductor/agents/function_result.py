@@ -59,7 +59,7 @@ def result_text(result: object) -> str | None:
 
 
 def describe_no_reply(result: object, name: str) -> str:
-    """Describes what is wrong with the result of `name` if it is nothing, or has no text."""
+    """Explains why a result of `name` is no reply: there is none, or it has no text."""
     wrong = "nothing" if result is None else f"an object of the type {type(result).__name__}"
     return f"{name} returned {wrong}; return a text, or data that can be written as JSON"
 
