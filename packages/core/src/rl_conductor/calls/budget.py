@@ -76,7 +76,13 @@ class Deadline(NamedTuple):
 class Reservation:
     """Part of a budget, reserved for one call while the block of an `async with` runs.
 
-    A call that began but committed no usage is charged in full, because the vendor may have billed it.
+    The call is charged once, when the block ends:
+
+    - nothing if it was not sent;
+    - its upper bound after `begin`, because the vendor may have billed it;
+    - the reported usage after `commit`, or a call without tokens after `refund`;
+    - nothing after `release`: the calls of a run inside of it have reservations of their own. What it used itself is
+      added by `charge_besides`.
     """
 
     budget: Budget
