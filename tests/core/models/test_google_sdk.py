@@ -53,7 +53,7 @@ RICH = Request(
                 ReasoningPart(text="", signature=f"google:call:{SIGNATURE}:c1"),
             ),
             tool_calls=(
-                ToolCall(id="c1", name="look", arguments=r'{"at": ["it \ud800"]}'),
+                ToolCall(id="c1", name="look", arguments='{"at": ["it"]}'),
                 ToolCall(id="c2", name="clock", arguments="{}"),
             ),
         ),
@@ -82,7 +82,7 @@ SDK_CONTENTS = [
         parts=[
             types.Part(text="hm", thought=True, thought_signature=b64decode(SIGNATURE)),
             types.Part(
-                function_call=types.FunctionCall(id="c1", name="look", args={"at": ["it \ud800"]}),
+                function_call=types.FunctionCall(id="c1", name="look", args={"at": ["it"]}),
                 thought_signature=b64decode(SIGNATURE),
             ),
             types.Part(function_call=types.FunctionCall(id="c2", name="clock", args={})),
