@@ -317,6 +317,24 @@ def test_the_text_of_an_llms_response_that_a_workflow_returns_is_the_reply() -> 
     assert conductor_over(Completing()).complete("Why?").text.startswith("THE OVERALL TASK:")
 
 
+class Ending(Workflow):
+    """Ends with the result that it was created with."""
+
+    def __init__(self, result: object) -> None:
+        super().__init__()
+        self.result = result
+
+    @step
+    async def end(self, _: Question) -> StopEvent:
+        return StopEvent(result=self.result)
+
+
+@pytest.mark.parametrize(("result", "wrong"), [(None, "nothing"), (object(), "an object of the type object")])
+def test_a_workflow_without_a_result_that_has_a_text_fails(result: object, wrong: str) -> None:
+    with pytest.raises(RunError, match=f"llamaindex:worker returned {wrong}; return a text, or data"):
+        conductor_over(Ending(result)).complete("Why?")
+
+
 def test_a_workflow_that_asks_a_person_fails_at_once() -> None:
     worker, other = WorkflowModel(Asking(), input_field="text", name="asking"), ScriptedModel("An answer.")
     llm = Conductor({"asking": worker, "other": other}, planner=planner(plan((0, "Ask.", []))))

@@ -25,9 +25,9 @@ from llama_index.core.workflow import InputRequiredEvent, StartEvent, Workflow
 from typing_extensions import override
 
 from llama_index.llms.conductor.messages import chat_message
-from rl_conductor import Price, Request
-from rl_conductor.errors import ConfigError, PausedError
-from rl_conductor.integration import call_async_or_sync, prompt_in
+from rl_conductor import Price, Request, Usage
+from rl_conductor.errors import ConfigError, ModelError, PausedError
+from rl_conductor.integration import call_async_or_sync, describe_no_reply, priced, prompt_in
 
 from .errors import translate_errors
 from .results import text_of_result
@@ -84,7 +84,11 @@ class WorkflowModel(TaskModel[W]):
                 if not handler.is_done():
                     await handler.cancel_run()
             nodes += nodes_of_result(result)
-            return TaskResult("" if result is None else text_of_result(result) or "", tuple(nodes))
+            text = None if result is None else text_of_result(result)
+            if text is None:
+                usage = priced(Usage(), self.price)
+                raise ModelError(describe_no_reply(result, self.name), model=self.name, usage=usage)
+            return TaskResult(text, tuple(nodes))
 
 
 class AgentModel(WorkflowModel[BaseWorkflowAgent | AgentWorkflow]):
