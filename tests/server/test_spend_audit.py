@@ -102,6 +102,21 @@ def test_a_failed_call_is_recognized_in_every_shape(failure: dict[str, Any]) -> 
     assert logged(**failure).error
 
 
+@pytest.mark.parametrize(
+    "messages", [{}, {"messages": []}, {"messages": [{"role": "user", "content": "redacted-by-litellm"}]}]
+)
+def test_calls_whose_messages_were_not_logged_are_queries_of_their_own(messages: dict[str, Any]) -> None:
+    lines = [{"model": "gpt-5-mini", "user": "ann", "id": f"call-{number}"} | messages for number in range(3)]
+    queries = group_into_queries(parse_line(json.dumps(line)) for line in lines)
+    assert [len(query.calls) for query in queries] == [1, 1, 1]
+    assert not any(query.failures for query in queries)
+
+
+def test_an_empty_reply_is_one_although_the_messages_were_not_logged() -> None:
+    call = parse_line(json.dumps({"custom_id": "7", "response": {"body": {"model": "m", "choices": []}}}))
+    assert not call.has_reply
+
+
 def test_the_calls_of_an_agent_for_one_question_are_one_query() -> None:
     turns = [{"role": "assistant", "content": "Let me look."}, {"role": "tool", "content": "391"}]
     [query] = group_into_queries([calling("a"), logged(*MESSAGES, *turns)])

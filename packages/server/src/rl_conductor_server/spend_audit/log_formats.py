@@ -8,8 +8,8 @@ Supported shapes, and any mixture of them:
 - LiteLLM's logging payload: `messages`, `response`, `prompt_tokens`, `response_cost`, `status`, `error_str`;
 - a line of OpenAI's Batch API: `{"custom_id": ..., "response": {"status_code": ..., "body": {...}}, "error": ...}`.
 
-Requests and replies may be those of Chat Completions, Responses or Messages. Logs are untrusted: fields of an
-unexpected type are ignored.
+Requests and replies may be those of Chat Completions, Responses or Messages. A call whose messages were not logged
+counts as a query of its own. Logs are untrusted: fields of an unexpected type are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ DEFAULT_VENDORS = ("openai", "anthropic", "google", "openrouter")
 INPUT_FIELDS = ("prompt_tokens", "input_tokens")
 OUTPUT_FIELDS = ("completion_tokens", "output_tokens")
 COST_FIELDS = ("response_cost", "cost_usd", "cost", "spend")
-REPLY_FIELDS = ("output_text", "output", "completion", "response", "content")
+REPLY_FIELDS = ("output_text", "output", "completion", "response", "content", "text")
+REDACTED = "redacted-by-litellm"
+"""LiteLLM's text in place of messages that it may not log."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class LoggedCall:
     tool_calls: tuple[str, ...] = ()
     """Name and arguments of each tool call in the reply, as JSON."""
     has_reply: bool = True
-    """Whether the reply has text or tool calls."""
+    """Whether the reply has text or tool calls, or was not logged."""
     is_truncated: bool = False
     """Whether the reply reached a token limit."""
     error: str | None = None
@@ -71,15 +73,21 @@ def parse_line(line: str) -> LoggedCall:
         raise ConfigError("no field 'model'")
     usage = _usage(objects, model)
     messages = _messages(objects)
+    request = query = _digest(line)
+    if messages:
+        request = _digest(model, messages)
+        query = _digest(_session(objects), messages[: _last_user_index(messages) + 1])
     tool_calls = tuple(_tool_calls(objects))
+    has_reply = bool(tool_calls) or bool("".join(_reply_texts(objects)).strip())
+    is_logged = bool(messages) or _first_value(objects, "choices", *REPLY_FIELDS) is not None
     error_text = _error(objects)
     return LoggedCall(
         model=model,
-        request=_digest(model, messages),
-        query=_digest(_session(objects), messages[: _last_user_index(messages) + 1]),
+        request=request,
+        query=query,
         usage=usage if error_text is None or usage.total_tokens else Usage(calls=1),
         tool_calls=tool_calls,
-        has_reply=bool(tool_calls) or bool("".join(_reply_texts(objects)).strip()),
+        has_reply=has_reply or not is_logged,
         is_truncated=bool({"length", "max_tokens", "incomplete"} & set(_finish_reasons(objects))),
         error=error_text,
     )
@@ -114,8 +122,11 @@ def _objects_in(value: object) -> list[JsonObject]:
 
 
 def _messages(objects: Sequence[JsonObject]) -> list[Any]:
+    """Returns the messages of a request; none if they were not logged."""
     messages = _first_value(objects, "messages", "input", "prompt")
-    return messages if isinstance(messages, list) else [{"role": "user", "content": messages}]
+    if not isinstance(messages, list):
+        messages = [{"role": "user", "content": messages}] if messages else []
+    return [] if any(message.get("content") == REDACTED for message in _objects_in(messages)) else messages
 
 
 def _last_user_index(messages: Sequence[Any]) -> int:
