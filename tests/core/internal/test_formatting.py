@@ -53,7 +53,7 @@ def test_a_count_has_the_plural_and_separators_of_thousands(number: int, text: s
         ("function:other raised", "function:other", "own: function:other raised"),
         ("openai:m: it broke", "openai:m", "own: openai:m: it broke"),
         ("the policy forbids it", "own", "own: the policy forbids it"),
-        ("own: it broke", "openai:own", "own: own: it broke"),
+        ("own: it broke", "openai:own", "own: it broke"),
     ],
 )
 def test_an_error_names_a_worker_once_also_if_its_model_has_the_same_name(error: str, model: str, text: str) -> None:

@@ -19,11 +19,11 @@ def join_reasons(reasons: Iterable[str]) -> str:
 def with_worker_name(error: object, *, worker: str, model: str) -> str:
     """Puts the worker's name before an error, unless the error begins with it as the name of the worker's model.
 
-    The model of a function is called `function:NAME`.
+    The model of a function is called `function:NAME`; that of a vendor may have another name in its replies.
     """
     text = str(error)
-    has_name = model in (worker, f"function:{worker}") and text.startswith(model)
-    return text if has_name else f"{worker}: {text}"
+    is_model = model in (worker, f"function:{worker}") and text.startswith(model)
+    return text if is_model or text.startswith(f"{worker}: ") else f"{worker}: {text}"
 
 
 def dollars(amount: Decimal) -> str:
