@@ -37,8 +37,10 @@ class Vendor(OpenAIWire):
     """OpenAI's protocol; answers the request for any model name."""
 
     def read(self, wire: Wire) -> Seen:
-        """Parses a request."""
-        return Asked(**vars(super().read(wire)), body=wire.body)
+        """Parses a request; the model `whole` streams nothing, whatever is asked for."""
+        seen = super().read(wire)
+        stream = seen.stream and seen.scenario != "whole"
+        return Asked(**{**vars(seen), "stream": stream}, body=wire.body)
 
     def whole(self, seen: Seen, said: Said) -> Any:
         """A `chat.completion`; of the model `refusing` a refusal."""

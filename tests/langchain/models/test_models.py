@@ -369,6 +369,15 @@ async def test_errors_without_a_status_are_translated_by_type(theirs: Any, ours:
     assert caught.value.retryable is ours.retryable_by_default
 
 
+@pytest.mark.parametrize("form", [None, JsonFormat(name="place", json_schema=SCHEMA)], ids=["text", "json"])
+async def test_the_error_about_a_server_that_does_not_stream_says_what_to_write(chat: Any, form: Any) -> None:
+    request = HELLO.model_copy(update={"response_format": form})
+    with pytest.raises(BadResponseError, match=r"reply of openai:whole was not streamed.*disable_streaming=True$"):
+        await collected(ChatModel(chat("whole")), request)
+    _, completion = await collected(ChatModel(chat("whole", disable_streaming=True)), request)
+    assert completion.text == (await ChatModel(chat("whole")).complete(request)).text != ""
+
+
 async def test_an_empty_reply_is_an_error() -> None:
     with pytest.raises(BadResponseError, match="the reply is empty"):
         await ChatModel(hello("")).complete(HELLO)

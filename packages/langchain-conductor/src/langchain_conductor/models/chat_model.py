@@ -19,7 +19,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable
 
 from langchain_conductor.models.chat_wrappers import convert_chat_models, find_chat_models
-from langchain_conductor.models.errors import translate_errors
+from langchain_conductor.models.errors import check_stream, translate_errors
 from langchain_conductor.models.invocation import invoke, stream
 from langchain_conductor.models.json_replies import (
     JsonPieces,
@@ -161,7 +161,10 @@ class ChatModel:
                         yield output
                         has_chunks = True
                 except Exception as error:
-                    if (reply := truncated_reply(error)) is None:
+                    reply = truncated_reply(error)
+                    if reply is None and not has_chunks:
+                        check_stream(error, self.name)
+                    if reply is None:
                         raise
                     if not has_chunks:
                         yield reply

@@ -64,6 +64,20 @@ def is_rejected(error: BaseException) -> bool:
     return isinstance(error, Exception) and is_rejection(model_error(error, name="", source=None, kinds=ERROR_TYPES))
 
 
+def check_stream(error: Exception, name: str) -> None:
+    """Raises `BadResponseError` if `error` says that a reply was not streamed at all, as from servers that can't.
+
+    LangChain raises a `ValueError` for it, and OpenAI's client an `AssertionError` without a message.
+    """
+    if str(error) in ("", "No generation chunks were returned") and isinstance(error, (ValueError, AssertionError)):
+        raise BadResponseError(
+            f"the reply of {name} was not streamed; if its server can't stream, create its chat model with "
+            "disable_streaming=True",
+            model=name,
+            retryable=False,
+        ) from None
+
+
 def _to_model_error(error: Exception, name: str, runnable: Runnable[Any, Any]) -> ModelError:
     if (interrupt := interrupt_error(error, name)) is not None:
         return interrupt
