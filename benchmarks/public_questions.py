@@ -32,6 +32,9 @@ FILES = {
 MAX_PASSAGE = 600
 """Characters of the passages of BoolQ that are taken."""
 
+Pair = tuple[dict[str, str], str | None]
+"""A line of the file of questions, and the passage for the library that it needs."""
+
 
 def read(file: Path) -> list[dict[str, Any]]:
     """Reads the rows of a family from an unpacked wheel."""
@@ -47,40 +50,50 @@ def entry(family: str, number: int, question: str, answer: str, scoring: str) ->
 
 
 def questions(
-    sources: dict[str, list[dict[str, Any]]], size: int, generator: random.Random
-) -> Iterator[tuple[dict[str, str], str | None]]:
-    """Yields `size` questions of each family, and the passage of each that needs one."""
-    for number, row in enumerate(generator.sample(sources["gsm8k"], size)):
+    sources: dict[str, list[dict[str, Any]]], size: int, generator: random.Random, *, first: int = 0
+) -> Iterator[Pair]:
+    """Yields `size` questions of each family, numbered from `first`, and the passage of each that needs one."""
+    for number, row in enumerate(generator.sample(sources["gsm8k"], size), first):
         yield entry("gsm8k", number, row["prompt"], row["expected"].replace(",", ""), "numeric"), None
     problems = [row for row in sources["asdiv"] if NUMBER.match(row["answer"])]
-    for number, row in enumerate(generator.sample(problems, 2 * size)):
+    for number, row in enumerate(generator.sample(problems, 2 * size), first):
         answer = NUMBER.findall(row["answer"])[0].replace(",", "")
         question, text = row["question"].strip(), row["passage"].strip()
-        if number < size:
+        if number < first + size:
             yield entry("asdiv", number, f"{text} {question}", answer, "numeric"), None
         else:
             record = f"Record {generator.randrange(1_000, 10_000)}"
             yield entry("records", number - size, f"{record}: {question}", answer, "numeric"), f"{record}: {text}"
     short = [row for row in sources["boolq"] if len(row["passage"]) <= MAX_PASSAGE]
-    for number, row in enumerate(generator.sample(short, size)):
+    for number, row in enumerate(generator.sample(short, size), first):
         answer = r"(?i)^\W*yes\b" if row["answer"] == "True" else r"(?i)^\W*no\b"
         question = f"{row['question'].strip().capitalize()}? Answer yes or no."
         yield entry("boolq", number, question, answer, "regex"), f"{row['title']}: {row['passage']}"
 
 
-def write(folder: Path, pairs: Sequence[tuple[dict[str, str], str | None]]) -> None:
-    """Writes `questions.jsonl`, a file of each family, and `library.md`."""
+def without(sources: dict[str, list[dict[str, Any]]], pairs: Sequence[Pair]) -> dict[str, list[dict[str, Any]]]:
+    """Returns the rows of the sources that the pairs do not use."""
+    used = "\n".join(text for line, passage in pairs for text in (line["question"], passage or ""))
+    return {
+        family: [row for row in rows if row["prompt" if family == "gsm8k" else "passage"].strip() not in used]
+        for family, rows in sources.items()
+    }
+
+
+def write(folder: Path, pairs: Sequence[Pair], heldout: Sequence[Pair]) -> None:
+    """Writes `questions.jsonl`, a file of each family, `library.md`, and `heldout.jsonl` if there are such questions."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [line for line, _ in pairs]
-    files = {"questions": lines}
-    for line in lines:
+    files = {"questions": [line for line, _ in pairs]}
+    if heldout:
+        files["heldout"] = [line for line, _ in heldout]
+    for line, _ in pairs:
         files.setdefault(line["domain"], []).append(line)
     for name, rows in files.items():
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
-    passages = [" ".join(passage.split()) for _, passage in pairs if passage]
+    passages = [" ".join(passage.split()) for _, passage in (*pairs, *heldout) if passage]
     (folder / "library.md").write_text("\n\n".join(passages) + "\n", encoding="utf-8")
-    print(f"{len(lines)} questions and {len(passages)} passages in {folder}")
+    print(f"{len(pairs)} questions, {len(heldout)} held-out ones and {len(passages)} passages in {folder}")
 
 
 def main() -> None:
@@ -89,13 +102,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder for questions.jsonl and library.md")
     parser.add_argument("--wheels", type=Path, required=True, help="the folder with the unpacked wheels")
     parser.add_argument("--size", type=int, default=20, help="questions of each family")
+    parser.add_argument("--heldout", type=int, default=0, help="held-out questions of each family")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     generator = random.Random(args.seed)
     sources = {family: read(args.wheels / file) for family, file in FILES.items()}
     pairs = list(questions(sources, args.size, generator))
     generator.shuffle(pairs)
-    write(args.out, pairs)
+    heldout = list(questions(without(sources, pairs), args.heldout, generator, first=args.size))
+    write(args.out, pairs, heldout)
 
 
 if __name__ == "__main__":
