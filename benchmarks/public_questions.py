@@ -81,7 +81,7 @@ def without(sources: dict[str, list[dict[str, Any]]], pairs: Sequence[Pair]) -> 
 
 
 def write(folder: Path, pairs: Sequence[Pair], heldout: Sequence[Pair]) -> None:
-    """Writes `questions.jsonl`, a file of each family, `library.md`, and `heldout.jsonl` if there are such questions."""
+    """Writes `questions.jsonl`, a file of each family, `library.md`, and `heldout.jsonl` for held-out ones."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {"questions": [line for line, _ in pairs]}
     if heldout:
