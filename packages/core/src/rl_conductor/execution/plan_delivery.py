@@ -7,12 +7,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from rl_conductor.calls.budget import FollowUp
-from rl_conductor.calls.failures import format_for_log, log
 from rl_conductor.execution.executor import Execution
-from rl_conductor.execution.guarding import checks_replies
-from rl_conductor.execution.round_context import RoundContext
-from rl_conductor.execution.round_start import RoundStart
-from rl_conductor.planning.fallback import fallback_workflow
+from rl_conductor.execution.plan_source import RoundStart, with_fallback
 from rl_conductor.planning.later_rounds import collect_previous_rounds
 from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
@@ -44,22 +40,13 @@ async def deliver_plan(run: Run, start: RoundStart, execution: Execution) -> Pla
         async with aclosing(run.planner.stream(request)) as items:
             async for item in items:
                 if isinstance(item, PlanRecord):
-                    yield _announce(run, start, execution, _with_fallback(run, start, item))
+                    yield _announce(run, start, execution, with_fallback(run, start, item))
                 else:
                     yield item
     except BaseException:
         interrupted = start.plan.model_copy(update={"errors": (CANCELLED,), "calls": tuple(request.calls)})
         execution.plan = execution.plan or run.guard.move_record(interrupted)
         raise
-
-
-def apply_plan(run: Run, plan: PlanRecord, context: RoundContext) -> None:
-    """Decides whether the worker gets the bare conversation, and whether the answer is streamed."""
-    is_last_round = run.number + 1 >= run.limits.rounds
-    context.passthrough = plan.is_unplanned and plan.workflow is not None and len(plan.workflow.steps) == 1
-    context.stream = run.stream and (plan.is_unplanned or is_last_round)
-    if context.stream and run.context.all_guardrails:  # text that was sent can't be taken back
-        context.stream = not checks_replies(run.context)
 
 
 def _plan_request(run: Run, start: RoundStart) -> PlanRequest:
@@ -98,27 +85,12 @@ def _size(answer: FollowUp) -> tuple[bool, Decimal, int]:
     return answer.bound.cost is None, answer.amount.usd, answer.amount.tokens
 
 
-def _with_fallback(run: Run, start: RoundStart, plan: PlanRecord) -> PlanRecord:
-    """Adds the routing before planning, and the fallback workflow if the planner wrote no plan for the first round."""
-    plan = plan.model_copy(update={"routing": start.plan.routing, "planning_reason": start.plan.planning_reason})
-    if plan.source != "fallback":
-        return plan
-    instead = "the answer before stands"
-    if not run.rounds:
-        workflow = fallback_workflow(start.space, run.pool)
-        plan = plan.model_copy(update={"workflow": workflow})
-        instead = f"{workflow.steps[-1].worker} answers alone"
-    reason = format_for_log(plan.errors[-1], run.planner.model) if plan.errors else "no reason is known"
-    log.warning("%s has no plan for round %d, so %s: %s", run.id, run.number + 1, instead, reason)
-    return plan
-
-
 def _announce(run: Run, start: RoundStart, execution: Execution, plan: PlanRecord) -> PlanRecord:
     """Applies the plan to the round and emits it, with the reasons why parts of an interrupted run were dropped."""
     if start.dropped:
         plan = plan.model_copy(update={"errors": (*start.dropped, *plan.errors)})
     plan = run.guard.move_record(plan)
-    apply_plan(run, plan, execution.round)
+    execution.round.apply(plan)
     if run.context.has_listener:
         run.context.emit(WorkflowPlanned(round=run.number, plan=plan))
     return plan

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from rl_conductor.calls.context import RunContext
+from rl_conductor.execution.guarding import checks_replies
 from rl_conductor.planning.later_rounds import replied_workers
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.prompting.request_inputs import select_question
-from rl_conductor.trace.trace import Round, StepResult
+from rl_conductor.trace.trace import PlanRecord, Round, StepResult
 from rl_conductor.types import Continuation, Request
 from rl_conductor.workflow.plan_space import PlanSpace
 from rl_conductor.workflow.workflow import Step, Workflow
@@ -43,7 +44,7 @@ class RoundContext:
     passthrough: bool = False
     """Send the worker the bare conversation, without a subtask, because the plan is a single step."""
     stream: bool = False
-    """Emit the final step's reply as it is generated."""
+    """Emit the final step's reply as it is generated, if `apply` finds no reason against it."""
     streamed_pieces: list[str] = field(default_factory=list, init=False)
     """The part of the final reply that was emitted, in pieces, because appending to a text copies it."""
     has_streamed_reasoning: bool = field(default=False, init=False)
@@ -56,6 +57,17 @@ class RoundContext:
     """The results of these steps, except for the last step."""
     planned: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """Set when the plan is complete."""
+
+    def apply(self, plan: PlanRecord) -> None:
+        """Decides for a plan whether its worker gets the bare conversation, and whether the answer is streamed.
+
+        It is streamed if it is certain to be the answer: no other round follows, and no guardrail may refuse it.
+        """
+        is_last_round = self.number + 1 >= self.run.limits.rounds
+        self.passthrough = plan.is_unplanned and plan.workflow is not None and len(plan.workflow.steps) == 1
+        self.stream = self.stream and (plan.is_unplanned or is_last_round)
+        if self.stream and self.run.all_guardrails:  # text that was sent can't be taken back
+            self.stream = not checks_replies(self.run)
 
     @property
     def streamed_text(self) -> str:

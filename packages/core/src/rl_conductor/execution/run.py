@@ -22,9 +22,9 @@ from rl_conductor.execution.answer import list_failures, raise_if_unanswered, ru
 from rl_conductor.execution.executor import Execution
 from rl_conductor.execution.guarding import RequestGuard, answer_block, check_guardrail_access, checks_answer
 from rl_conductor.execution.plan_delivery import deliver_plan
+from rl_conductor.execution.plan_source import RoundStart, decide_start
 from rl_conductor.execution.restore import resumable_rounds
 from rl_conductor.execution.round_context import Hedges, RoundContext
-from rl_conductor.execution.round_start import RoundStart, decide_start
 from rl_conductor.planning.plan_stream import read_plan
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
@@ -127,6 +127,7 @@ class Run:
             number=self.number,
             previous_rounds=tuple(self.rounds),
             hedges=self.hedges,
+            stream=self.stream,
         )
         execution = Execution(context, abandoned_calls=start.abandoned_calls)
         execution.restore(start.results)

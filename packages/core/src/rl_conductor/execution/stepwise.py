@@ -15,8 +15,7 @@ from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.errors import ConductorError, ConfigError, GuardrailError, WorkflowValidationError
 from rl_conductor.execution.answer import raise_if_unanswered, run_error
 from rl_conductor.execution.executor import Execution
-from rl_conductor.execution.plan_delivery import apply_plan
-from rl_conductor.execution.round_start import restorable_results, restored_start
+from rl_conductor.execution.plan_source import restorable_results, restored_start
 from rl_conductor.execution.run import Run
 from rl_conductor.trace.events import Event, Listener, WorkflowPlanned, ignore
 from rl_conductor.trace.observers import RunInfo, observe_run
@@ -153,7 +152,7 @@ class Stepwise:
         if errors:
             raise WorkflowValidationError(*errors)
         execution = self._run.execution(start)
-        apply_plan(self._run, self.plan, execution.round)
+        execution.round.apply(self.plan)
         execution.restore(results)
         return execution
 
