@@ -15,7 +15,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 from core.gbnf_reader import Gbnf
 from core.strategies import attempts, plannable, spaces, workflows
 from rl_conductor.errors import ConfigError, WorkflowError
-from rl_conductor.plan_text import gbnf, grammar
+from rl_conductor.plan_text import gbnf, plan_states
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.plan_text.grammar import GrammarTooLarge, constraint, relaxed_constraint
 from rl_conductor.plan_text.parser import parse
@@ -217,7 +217,7 @@ def test_a_grammar_past_a_bound_is_refused_by_name(form: Form, monkeypatch: pyte
     with pytest.raises(GrammarTooLarge, match="50 alternatives"):
         constraint(space, form, reasoning_chars=1)
     monkeypatch.undo()
-    monkeypatch.setattr(grammar, "MAX_STATES", 5)
+    monkeypatch.setattr(plan_states, "MAX_STATES", 5)
     with pytest.raises(GrammarTooLarge, match="5 states"):
         constraint(space, form, reasoning_chars=2)
 
