@@ -17,7 +17,7 @@ from llamaindex.ollama_server import ollama
 from llamaindex.scripts import EchoLLM, plan, planner, user_messages
 from rl_conductor import Limits, Request, RunError, Sampling
 from rl_conductor.errors import BadRequestError, OutputLimitError
-from rl_conductor.workflow.limits import PLAN_TOKENS
+from rl_conductor.workflow.request_tokens import PLAN_TOKENS
 
 ALL = Sampling(temperature=0.5, top_p=0.4, max_tokens=50, seed=7, stop=("END",))
 

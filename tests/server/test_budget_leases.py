@@ -25,7 +25,7 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Price, Sampling, Usage
-from rl_conductor.workflow.limits import UpperBound
+from rl_conductor.workflow.request_tokens import UpperBound
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.key_secrets import hash_key
 from rl_conductor_server.auth.leased_budget import LeasedBudget

@@ -24,7 +24,8 @@ from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Request
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.request_tokens import DEFAULT_OUTPUT_TOKENS
 from rl_conductor_training.output_folder import LOCK_FILE
 from rl_conductor_training.train.config import TrainConfig
 from rl_conductor_training.train.progress import Status

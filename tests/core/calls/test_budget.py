@@ -18,7 +18,8 @@ from core.runs import SOON
 from rl_conductor.calls.budget import NOTHING, Amount, Budget, Reservation
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
-from rl_conductor.workflow.limits import Limits, UpperBound
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.request_tokens import UpperBound
 
 TEN = UpperBound(input_tokens=4, output_tokens=6, cost=Decimal("0.10"))
 

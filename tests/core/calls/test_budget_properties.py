@@ -23,7 +23,8 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.trace.events import Event, Finished
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, Message, Price, Request, Sampling, Usage
-from rl_conductor.workflow.limits import Limits, upper_bound
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.request_tokens import upper_bound
 from rl_conductor.workflow.workflow import Workflow
 
 OUTCOMES = ("ok", "ok", "ok", "broken", "flaky", "refused", "hangs", "silent")

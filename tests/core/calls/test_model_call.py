@@ -35,7 +35,8 @@ from rl_conductor.models.vendor_errors import status_error
 from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Delta, ImagePart, Message, Price, Request, Sampling, Tool, ToolCall, Usage
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, DEFAULT_REPLY_CHARS, Limits, upper_bound
+from rl_conductor.workflow.limits import DEFAULT_REPLY_CHARS, Limits
+from rl_conductor.workflow.request_tokens import DEFAULT_OUTPUT_TOKENS, upper_bound
 
 REQUEST = Request.user("x")
 PRICE = Price(input=Decimal(1), output=Decimal(1))

@@ -15,7 +15,8 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.replay import differences, replay
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Completion, FinishReason, Message, ReasoningPart, Request, Sampling
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, PLAN_TOKENS, Limits
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.request_tokens import DEFAULT_OUTPUT_TOKENS, PLAN_TOKENS
 
 ONE = plan((0, "answer", []))
 

@@ -25,9 +25,10 @@ from rl_conductor.trace.events import Event, PlanDelta, PlanRejected, PlanStarte
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Card, Completion, Grammar, JsonFormat, Message, Roster, Sampling, Usage
 from rl_conductor.workflow.example import PlanExample
-from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
+from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.plan_space import PlanSpace
 from rl_conductor.workflow.policy import Flow, Policy
+from rl_conductor.workflow.request_tokens import PLAN_TOKENS
 from rl_conductor.workflow.workflow import Step
 
 SPACE = PlanSpace(roster=("a", "b"), allowed=frozenset("ab"))

@@ -19,7 +19,7 @@ from rl_conductor.pool.pool import AnyWorker, WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import FREE, Card, Price, Sampling
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
+from rl_conductor.workflow.request_tokens import DEFAULT_OUTPUT_TOKENS
 
 FULL = """
 [planner]

@@ -11,7 +11,8 @@ from rl_conductor.calls.budget import NOTHING, Amount
 from rl_conductor.models.scripted import Scripted
 from rl_conductor.scoring import Sample, Score, Task
 from rl_conductor.types import Completion, Message, Request
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, Limits
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.request_tokens import DEFAULT_OUTPUT_TOKENS
 from rl_conductor_training.tasks.scorers.judge import Judge
 from rl_conductor_training.tasks.scorers.text import exact
 from rl_conductor_training.train.budget import TrainingBudget

@@ -48,8 +48,8 @@ from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
 from rl_conductor.types.messages import arguments_of
 from rl_conductor.types.value import UserValue
-from rl_conductor.workflow.limits import UpperBound, upper_bound
 from rl_conductor.workflow.plan_space import AccessMode
+from rl_conductor.workflow.request_tokens import UpperBound, upper_bound
 
 __all__ = [
     "PLAN_FORMAT_NAME",

@@ -31,7 +31,7 @@ from rl_conductor.models.replies.reasoning_reader import ReasoningReader
 from rl_conductor.models.replies.size import ReplySize, max_reply_chars
 from rl_conductor.trace.trace import Charge
 from rl_conductor.types import Completion, Delta, Request, Usage, total
-from rl_conductor.workflow.limits import min_input_tokens, upper_bound
+from rl_conductor.workflow.request_tokens import min_input_tokens, upper_bound
 
 if TYPE_CHECKING:
     from rl_conductor.calls.model_call import ModelCall

@@ -16,7 +16,8 @@ from typing import ClassVar, Literal, NamedTuple, Self
 from rl_conductor._internal.formatting import counted
 from rl_conductor.errors import LimitError
 from rl_conductor.types import Usage
-from rl_conductor.workflow.limits import Limits, UpperBound
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.request_tokens import UpperBound
 
 _UP, _DOWN = Context(prec=2, rounding=ROUND_CEILING), Context(prec=2, rounding=ROUND_FLOOR)
 """The rounding of dollars in errors: up for amounts that are needed, down for amounts that are left."""

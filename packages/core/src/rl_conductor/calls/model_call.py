@@ -24,7 +24,7 @@ from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.outcomes import CallOutcome
 from rl_conductor.trace.trace import Call
 from rl_conductor.types import Completion, Request
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
+from rl_conductor.workflow.request_tokens import DEFAULT_OUTPUT_TOKENS
 
 MAX_RETRY_AFTER = 60.0
 """Seconds: a call is not retried when the vendor asks for a longer pause."""

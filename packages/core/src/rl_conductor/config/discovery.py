@@ -18,8 +18,9 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import FREE, Card, Price, Sampling
-from rl_conductor.workflow.limits import PLAN_TOKENS, Limits
+from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
+from rl_conductor.workflow.request_tokens import PLAN_TOKENS
 
 POOL_VARIABLE = "RL_CONDUCTOR_POOL"
 """The environment variable with the path of a pool file, which takes precedence over everything else."""

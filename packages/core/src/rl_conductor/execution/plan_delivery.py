@@ -14,7 +14,7 @@ from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
 from rl_conductor.trace.events import StepFinished, WorkflowPlanned
 from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import PlanRecord
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS, UpperBound, upper_bound
+from rl_conductor.workflow.request_tokens import DEFAULT_OUTPUT_TOKENS, UpperBound, upper_bound
 
 if TYPE_CHECKING:
     from rl_conductor.execution.run import Run

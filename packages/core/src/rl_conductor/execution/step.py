@@ -23,7 +23,7 @@ from rl_conductor.trace.events import AnswerDelta, ReasoningDelta, StepFinished,
 from rl_conductor.trace.outcomes import CANCELLED
 from rl_conductor.trace.trace import Call, StepResult
 from rl_conductor.types import Completion, Continuation, Message, Request, Sampling, prompt_in
-from rl_conductor.workflow.limits import raised_max_tokens
+from rl_conductor.workflow.request_tokens import raised_max_tokens
 from rl_conductor.workflow.workflow import Step
 
 

@@ -11,8 +11,8 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.prompting.request_inputs import input_parts, offered_inputs
 from rl_conductor.types import Request
 from rl_conductor.types.requests import Need
-from rl_conductor.workflow.limits import min_input_tokens
 from rl_conductor.workflow.plan_space import AttachmentRule, PlanSpace
+from rl_conductor.workflow.request_tokens import min_input_tokens
 
 ATTACHMENTS: tuple[Literal["images", "files"], ...] = ("images", "files")
 """The capabilities to read attachments, which a step other than the last may have."""

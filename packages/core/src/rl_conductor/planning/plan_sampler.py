@@ -26,7 +26,7 @@ from rl_conductor.prompting.planner_prompt import Rejection, rejection_messages
 from rl_conductor.trace.events import PlanRejected
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Completion, Message, Request, ResponseFormat
-from rl_conductor.workflow.limits import raised_max_tokens
+from rl_conductor.workflow.request_tokens import raised_max_tokens
 
 if TYPE_CHECKING:
     from rl_conductor.planning.planner import Planner

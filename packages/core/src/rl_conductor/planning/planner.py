@@ -28,8 +28,8 @@ from rl_conductor.trace.setup import PlannerSetup
 from rl_conductor.trace.trace import PlanRecord
 from rl_conductor.types import Card, Message, Request, ResponseFormat, Roster, Sampling, Wording
 from rl_conductor.workflow.example import PlanExample
-from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.plan_space import PlanSpace
+from rl_conductor.workflow.request_tokens import PLAN_TOKENS
 
 log = logging.getLogger("rl_conductor")
 

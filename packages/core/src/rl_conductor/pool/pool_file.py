@@ -20,8 +20,8 @@ from rl_conductor.pool.worker import CALL_TIMEOUT, Worker, slots_for
 from rl_conductor.trace.checks import Stage
 from rl_conductor.types import Card, Names, Price, Roster, Sampling, Wording
 from rl_conductor.workflow.example import MAX_EXAMPLES
-from rl_conductor.workflow.limits import PLAN_TOKENS
 from rl_conductor.workflow.plan_space import AccessMode
+from rl_conductor.workflow.request_tokens import PLAN_TOKENS
 
 
 class WorkerSettings(Entry):

@@ -19,7 +19,7 @@ from rl_conductor.models.replies.reasoning_reader import ReasoningMemory
 from rl_conductor.pool.function_model import FunctionModel, WorkerFunction, is_worker_function
 from rl_conductor.trace.setup import WorkerSetup
 from rl_conductor.types import Card, Price, Sampling
-from rl_conductor.workflow.limits import DEFAULT_OUTPUT_TOKENS
+from rl_conductor.workflow.request_tokens import DEFAULT_OUTPUT_TOKENS
 
 CALL_TIMEOUT = 300.0
 """Default timeout of a worker's calls, in seconds."""

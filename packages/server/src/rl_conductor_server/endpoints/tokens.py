@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from rl_conductor.workflow.limits import estimate_input_tokens
+from rl_conductor.workflow.request_tokens import estimate_input_tokens
 from rl_conductor_server.api.anthropic_messages.adapter import CountTokens
 from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody
 from rl_conductor_server.api.openai_responses.adapter import Responses

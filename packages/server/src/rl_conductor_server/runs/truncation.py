@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.types import Message, Request
-from rl_conductor.workflow.limits import estimate_input_tokens
+from rl_conductor.workflow.request_tokens import estimate_input_tokens
 from rl_conductor_server.parsed_request import ParsedRequest
 
 REPLY_SHARE = 4

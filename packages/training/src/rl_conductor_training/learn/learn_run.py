@@ -10,7 +10,8 @@ from rl_conductor.config.learned_folder import EXPERIENCE_FILE
 from rl_conductor.errors import LimitError
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Request
-from rl_conductor.workflow.limits import Limits, upper_bound
+from rl_conductor.workflow.limits import Limits
+from rl_conductor.workflow.request_tokens import upper_bound
 from rl_conductor_training.learn.budget import RunSpending, SharedBudget
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.estimate import estimate_cost

@@ -10,7 +10,7 @@ from typing import Any
 from rl_conductor.trace.trace import Trace
 from rl_conductor.types import Usage
 from rl_conductor.types.messages import arguments_of
-from rl_conductor.workflow.limits import estimate_input_tokens
+from rl_conductor.workflow.request_tokens import estimate_input_tokens
 from rl_conductor_server.api.adapter import ResponseHeader, StreamEncoder
 from rl_conductor_server.api.anthropic_messages.schema import CountTokensBody, MessagesBody
 from rl_conductor_server.api.results import Results
