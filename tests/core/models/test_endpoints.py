@@ -1,4 +1,4 @@
-"""Endpoints: precedence of arguments and environment, and URLs made safe to print."""
+"""Endpoints: precedence of arguments and environment, and addresses that are refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import ENDPOINTS, Endpoint, redact_url, url_secrets, usable_key
+from rl_conductor.models.endpoints import ENDPOINTS, Endpoint, usable_key
 from rl_conductor.models.prices import price_of
 from rl_conductor.types import FREE
 
@@ -105,21 +105,6 @@ def test_a_password_in_an_address_is_a_secret_too() -> None:
     assert secrets == ("k", "pass-word", b64encode(b"me:pass-word").decode())
 
 
-@pytest.mark.parametrize(
-    ("url", "secrets"),
-    [
-        ("https://h/mcp?page=2", ()),
-        ("https://h/mcp?page=2&tavilyApiKey=tvly-1%2F2&token=", ("tvly-1%2F2", "tvly-1/2")),
-        ("https://me@h/mcp", ()),
-        ("https://me:a%20b@h/mcp", ("a b", "a%20b", b64encode(b"me:a b").decode())),
-    ],
-)
-def test_secrets_in_an_address_are_found_in_each_form_in_which_they_are_sent(
-    url: str, secrets: tuple[str, ...]
-) -> None:
-    assert url_secrets(url) == secrets
-
-
 @pytest.mark.parametrize("rest", ["?key=sk-secret", "#sk-secret"])
 def test_an_address_to_which_no_path_can_be_added_is_refused(rest: str) -> None:
     with pytest.raises(ConfigError, match=r"base_url 'http://h/v1' has a query or a fragment: leave out") as caught:
@@ -154,18 +139,3 @@ def test_what_no_header_can_hold_is_no_key(key: str) -> None:
     with pytest.raises(ConfigError, match=r"^SOME_KEY is not a valid API key") as caught:
         usable_key("SOME_KEY", key)
     assert key not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("http://localhost:8000/v1", "http://localhost:8000/v1"),
-        ("https://me:pass-word@h:1/v1", "https://h:1/v1"),
-        ("https://me:pa@ss/wo?rd@h/v1", "https://h/v1"),
-        ("me:pass-word@h:8000/v1", "h:8000/v1"),
-        ("https://h/v1?key=secret#secret", "https://h/v1"),
-        ("nonsense", "nonsense"),
-    ],
-)
-def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
-    assert redact_url(url) == shown

@@ -21,10 +21,11 @@ from rl_conductor._internal.streams import within
 from rl_conductor._internal.version import is_importable
 from rl_conductor.errors import ConfigError, ModelError
 from rl_conductor.models.base import Capabilities, StreamingModel, require
-from rl_conductor.models.endpoints import is_http_url, redact_url, url_secrets, usable_key
+from rl_conductor.models.endpoints import usable_key
 from rl_conductor.models.http.request_log import redact_in_logs
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.replies.checks import checked
+from rl_conductor.models.urls import is_http_url, redact_url, url_secrets
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Delta, Price, Request
 

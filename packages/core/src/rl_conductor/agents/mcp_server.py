@@ -30,9 +30,9 @@ from rl_conductor.agents.tool import (
     vendor_safe_name,
 )
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import is_http_url, redact_url, url_secrets
 from rl_conductor.models.http.request_log import redact_in_logs
 from rl_conductor.models.redaction import redact_secrets
+from rl_conductor.models.urls import is_http_url, redact_url, url_secrets
 from rl_conductor.models.variable_secrets import variable_secrets
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Tool

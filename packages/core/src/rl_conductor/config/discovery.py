@@ -12,7 +12,8 @@ from rl_conductor.config.learned_folder import CONDUCTOR_FILE, load_folder
 from rl_conductor.config.server_models import list_server_models, read_server_models
 from rl_conductor.errors import ConfigError
 from rl_conductor.models import model
-from rl_conductor.models.endpoints import ENDPOINTS, redact_url, usable_key
+from rl_conductor.models.endpoints import ENDPOINTS, usable_key
+from rl_conductor.models.urls import redact_url
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.pool_file import read_pool_file

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import redact_url
+from rl_conductor.models.urls import redact_url
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

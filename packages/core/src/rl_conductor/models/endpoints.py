@@ -1,4 +1,4 @@
-"""Endpoints of providers: their addresses, keys and libraries in one table, and URLs made safe to print.
+"""Endpoints of providers: their addresses, keys and libraries in one table.
 
 A key from the environment is sent only to the official endpoint or to the address that the environment names for it; a
 key that the caller passes is sent to the caller's `base_url`. No adapter follows redirects, which could leak the key.
@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import os
 import re
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from rl_conductor.errors import AuthenticationError, ConfigError
 from rl_conductor.models.prices import price_of
+from rl_conductor.models.urls import is_http_url, redact_url, url_secrets
 from rl_conductor.types import FREE, Price
-
-_SECRET_PARAMETER = re.compile("auth|code|key|pass|secret|sig|token", re.IGNORECASE)
-"""Names of parameters of a URL that hold a key."""
-_USER_INFO = re.compile(r"^(\w+://)?.*@", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -148,31 +144,6 @@ def usable_key(origin: str, text: str | None) -> str | None:
             f"{origin} is not a valid API key: it contains a line break or a non-ASCII character; copy the key again"
         )
     return key or None
-
-
-def redact_url(url: str) -> str:
-    """Removes user name, password, query and fragment from `url`, so that it can be printed."""
-    return re.split("[?#]", _USER_INFO.sub(r"\1", url))[0]
-
-
-def url_secrets(url: str) -> tuple[str, ...]:
-    """Returns the secrets in `url`: its password, also as it is sent in a header, and keys in its query."""
-    parts = urlsplit(url)
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    secrets = [password, parts.password, b64encode(f"{user}:{password}".encode()).decode()] if password else []
-    for name, _, value in (parameter.partition("=") for parameter in parts.query.split("&")):
-        if _SECRET_PARAMETER.search(name):
-            secrets += (value, unquote(value))
-    return tuple(dict.fromkeys(secret for secret in secrets if secret))
-
-
-def is_http_url(text: str) -> bool:
-    """Returns whether `text` is an address that begins with `http://` or `https://`."""
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # an incomplete IPv6 address, or a port that is not a number
-        return False
 
 
 def _address(url: str) -> str:

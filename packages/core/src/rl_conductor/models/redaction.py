@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import SecretStr
 
 from rl_conductor.errors import ModelError
-from rl_conductor.models.endpoints import is_http_url, url_secrets
 from rl_conductor.models.object_parts import global_variables, parts_of
+from rl_conductor.models.urls import is_http_url, url_secrets
 from rl_conductor.models.vendor_errors import MAX_ERROR_LENGTH
 
 REDACTED = "[secret]"

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 
-from rl_conductor.models.endpoints import url_secrets
 from rl_conductor.models.redaction import is_secret_variable
+from rl_conductor.models.urls import url_secrets
 
 _FIELD = re.compile(r"(?P<name>[\w.-]+) *= *(?P<value>[^;&\s]+)")
 """A field of a connection string, such as `Password=...`."""

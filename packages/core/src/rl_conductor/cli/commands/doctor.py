@@ -25,7 +25,8 @@ from rl_conductor.config.discovered_pool import DiscoveredPool
 from rl_conductor.config.discovery import POOL_VARIABLE, SERVERS, VENDORS, discover
 from rl_conductor.config.server_models import list_server_models
 from rl_conductor.errors import ConfigError
-from rl_conductor.models.endpoints import BEDROCK_CLAUDE, ENDPOINTS, redact_url
+from rl_conductor.models.endpoints import BEDROCK_CLAUDE, ENDPOINTS
+from rl_conductor.models.urls import redact_url
 
 ENTRY_POINTS = "rl_conductor.doctor"
 """Entry point group of functions that return findings; the name of an entry is the title of its section."""

@@ -16,11 +16,12 @@ from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor._internal.streams import until_silent, within
 from rl_conductor.errors import BadResponseError, ModelError, ModelTimeoutError, UnreachableError
 from rl_conductor.models.base import Capabilities, require
-from rl_conductor.models.endpoints import Credentials, Endpoint, redact_url
+from rl_conductor.models.endpoints import Credentials, Endpoint
 from rl_conductor.models.http.reply_limit import ReplyLimitError
 from rl_conductor.models.http.request_log import redact_in_logs
 from rl_conductor.models.redaction import redacting
 from rl_conductor.models.replies.checks import checked
+from rl_conductor.models.urls import redact_url
 from rl_conductor.models.vendor_errors import MALFORMED_REPLY_ERRORS, MAX_ERROR_LENGTH
 from rl_conductor.types import Completion, Delta, Price, Request
 

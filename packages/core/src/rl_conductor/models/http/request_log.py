@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 
-from rl_conductor.models.endpoints import redact_url, url_secrets
+from rl_conductor.models.urls import redact_url, url_secrets
 
 LOGGERS = ("httpx", "httpx2", "openai._base_client", "anthropic._base_client", "mcp.client.streamable_http")
 """The loggers of libraries that write addresses into their logs."""
