@@ -27,7 +27,7 @@ from rl_conductor import (
 )
 from rl_conductor.config.discovery import discover
 from rl_conductor.planning.routing.domain import Domain
-from rl_conductor.planning.routing.features import LinearScore
+from rl_conductor.planning.routing.linear_score import LinearScore
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import PlannerEntry
 from rl_conductor.replay import replay

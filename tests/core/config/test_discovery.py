@@ -30,7 +30,7 @@ from rl_conductor.models.endpoints import ENDPOINTS
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.domain import Domain
-from rl_conductor.planning.routing.features import LinearScore
+from rl_conductor.planning.routing.linear_score import LinearScore
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.pool.worker import Worker
 from rl_conductor.types import FREE, Card, Price

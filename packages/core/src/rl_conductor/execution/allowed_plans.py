@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from rl_conductor._internal.identity import ByIdentity
 from rl_conductor.errors import PolicyError, WorkflowValidationError
-from rl_conductor.planning.capabilities import filter_capable
+from rl_conductor.planning.capable_workers import filter_capable
 from rl_conductor.planning.later_rounds import can_read, next_round_space
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.pool import WorkerPool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from scipy.sparse import csr_array
 
-from rl_conductor.planning.routing.features import LinearScore
+from rl_conductor.planning.routing.linear_score import LinearScore
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression

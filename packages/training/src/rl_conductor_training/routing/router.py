@@ -19,8 +19,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.routing.features import request_features
-from rl_conductor.planning.routing.router import Learned, Router
+from rl_conductor.planning.routing.router import Learned, Router, request_features
 from rl_conductor.text.features import BUCKETS, length_feature, word_features
 from rl_conductor.types import Value
 from rl_conductor_training.routing.logistic_regression import DIGITS, build_regression, sparse_rows

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.sparse import csr_array
 
-from rl_conductor.planning.routing.features import LinearScore
+from rl_conductor.planning.routing.linear_score import LinearScore
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.text.features import FEATURES, text_features
 from rl_conductor.workflow.workflow import Workflow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rl_conductor.planning.routing.features import Finite, LinearScore
+from rl_conductor.planning.routing.linear_score import Finite, LinearScore
 from rl_conductor.text.features import text_features
 from rl_conductor.types import Request, Value, prompt_in
 

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from rl_conductor._internal.io import read_text, write_text
 from rl_conductor._internal.validation import first_field_error
 from rl_conductor.errors import ConfigError
-from rl_conductor.planning.routing.features import Finite, request_features
+from rl_conductor.planning.routing.linear_score import Finite
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.features import BUCKETS, dot_product, length_feature, word_features
 from rl_conductor.trace.routing_decision import RoutingDecision
@@ -142,6 +142,18 @@ class Router(Value):
         if len(message) > self.max_chars:
             return f"the message is longer than {self.max_chars:,} characters"
         return "" if message.strip() else "the message has no text"
+
+
+def request_features(request: Request) -> frozenset[str]:
+    """Returns the names of the request's features other than the words of the last message."""
+    features = {
+        "images": "images" in request.needs,
+        "files": "files" in request.needs,
+        "tools": bool(request.tools),
+        "a format of the answer": request.response_format is not None,
+        "earlier turns": any(message.role in ("assistant", "tool") for message in request.messages),
+    }
+    return frozenset(name for name, is_present in features.items() if is_present)
 
 
 class _RouterFile(Value):

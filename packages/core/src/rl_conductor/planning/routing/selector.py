@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from rl_conductor.errors import ConfigError
 from rl_conductor.planning.routing.domain import Domain
-from rl_conductor.planning.routing.features import LinearScore
+from rl_conductor.planning.routing.linear_score import LinearScore
 from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.features import text_features
 from rl_conductor.types import Request, Value, prompt_in
