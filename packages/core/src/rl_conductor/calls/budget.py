@@ -284,7 +284,7 @@ class Budget:
             with suppress(RuntimeError):  # its event loop was closed, so nothing waits there any more
                 change.get_loop().call_soon_threadsafe(_wake, change)
 
-    # ------------------------------------------------------------- what other kinds of budgets override
+    # ------------------------------------------------------------------------ for subclasses to override
 
     @property
     def spent_in_total(self) -> Amount:
@@ -334,7 +334,7 @@ class Budget:
             '"price": {"input": 2.5, "output": 10} in its entry, or price=Price(input=2.5, output=10) of its model'
         )
 
-    # ---------------------------------------------------------------------------- what they use for it
+    # ---------------------------------------------------------------------------- for subclasses to call
 
     def next_release(self) -> asyncio.Future[None]:
         """Returns a future that is done once a call in flight has ended; called with `lock` held."""

@@ -49,7 +49,7 @@ class CallScope:
 
 
 current_scope: ContextVar[CallScope] = ContextVar("current_scope", default=CallScope())  # noqa: B039  (nobody changes it)
-"""The run of the current worker or tool: its budget, deadline and place in the trace."""
+"""The scope of the innermost call that the running code is part of."""
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class CallTimer:
 
 
 class _Alarm:
-    """Lets the timers of an event loop expire. It needs one handle of the loop, as most calls end in time."""
+    """Lets the timers of an event loop expire. One handle of the loop, at the earliest end, serves all of them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

@@ -63,7 +63,7 @@ def answer_block(rounds: Sequence[Round]) -> GuardrailCheck | None:
 
 @dataclass(eq=False)
 class RequestGuard:
-    """Checks the request of a run, and keeps the record of it until there is a plan for it to become part of."""
+    """Checks the request of a run. The record of the checks becomes part of the next plan, and is kept until then."""
 
     request: Request
     """The caller's request."""

@@ -10,8 +10,10 @@
     fallback        the simplest workflow, in the first round, if the planner wrote no plan: `with_fallback`
 
 The names are those of `PlanRecord.source`. The first three plans exist already, so that results of an interrupted round
-may be reused with them. `Run.may_continue` decides whether there is a next round at all. A host that runs the steps
-itself brings the plan: `Stepwise` uses `restored_start`.
+may be reused with them; `restore` selects these, and before that the rounds of an interrupted run that are reused.
+
+Decided elsewhere: whether there is a next round (`Run.may_continue`), and whether a trained planner leaves the request
+to its general one (`Planner.for_request`, once for the whole run). `Stepwise` has a plan and uses `restored_start`.
 """
 
 from __future__ import annotations

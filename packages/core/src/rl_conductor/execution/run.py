@@ -117,7 +117,7 @@ class Run:
         return self.allowed.space(self.rounds)
 
     def execution(self, start: RoundStart) -> Execution:
-        """Returns the execution of a round with this start, in which only the reused results are there."""
+        """Creates the execution of a round with this start; the results that are reused are in it."""
         context = RoundContext(
             run=self.context,
             pool=self.pool,

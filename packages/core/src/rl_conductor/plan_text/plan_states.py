@@ -57,8 +57,8 @@ class AccessList(NamedTuple):
 
     text: str
     closed_to: int
-    """Mask of the readers that must not see the reply of a step with this access list. In a binary space without those
-    that must not see the replies that it reads, as readers of the reply read all of these, too."""
+    """Mask of the readers that must not see the reply of a step with this access list. In a binary space it leaves out
+    the masks of the replies that the step reads, because every reader of its reply reads these, too."""
     reads_all: bool
     """Whether the list includes every earlier step."""
 

@@ -71,7 +71,7 @@ class PlanSampler:
                 send(PlanRejected(round=plan_request.round_index, error=str(error), calls=calls))
                 if error.ends_run:
                     raise
-                if not self._should_resample(error, watcher):
+                if not self._prepare_next_sample(error, watcher):
                     break
         record = self.shortened or PlanRecord(source="fallback", form=self.planner.plan_form)
         return record.model_copy(update={"errors": tuple(plan_request.errors), "calls": tuple(plan_request.calls)})
@@ -123,10 +123,11 @@ class PlanSampler:
             calls=tuple(self.plan_request.calls),
         )
 
-    def _should_resample(self, error: ConductorError, watcher: StreamWatcher) -> bool:
-        """Returns whether another sample can help: after an invalid plan or an interrupted stream.
+    def _prepare_next_sample(self, error: ConductorError, watcher: StreamWatcher) -> bool:
+        """Changes the next request as `error` demands, and returns whether that can help.
 
-        A call that failed before its first token was already retried.
+        It can after an invalid plan or an interrupted stream. A call that failed before its first token was already
+        retried.
         """
         if isinstance(error, OutputLimitError) and self.max_tokens is None:  # spent on reasoning
             self.max_tokens = raised_max_tokens(self._request(self.prompt, 0), self.planner.model.capabilities.context)
