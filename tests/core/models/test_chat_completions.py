@@ -118,16 +118,9 @@ def test_calls_that_share_an_index_and_an_id_are_told_apart_by_their_complete_ar
 
 
 @pytest.mark.parametrize("indices", [(0, 1), (None, None)])
-def test_calls_without_ids_are_given_some(indices: tuple[int | None, int | None]) -> None:
+def test_calls_without_ids_are_told_apart(indices: tuple[int | None, int | None]) -> None:
     reply = read(*(pieces(index, None, "clock", "") for index in indices), frame("stop"))
-    assert [(call.id, call.arguments) for call in reply.message.tool_calls] == [("call_0", "{}"), ("call_1", "{}")]
-
-
-def test_calls_without_ids_get_some_that_no_earlier_call_has() -> None:
-    reply = Reply("openai:m", earlier_calls=2)
-    reply.add(pieces(0, None, "clock", "{}"))
-    reply.add(frame("stop"))
-    assert [call.id for call in reply.completion(PRICE).message.tool_calls] == ["call_2"]
+    assert [call.arguments for call in reply.message.tool_calls] == ["{}", "{}"]
 
 
 def test_a_call_that_names_no_tool_is_refused() -> None:

@@ -237,6 +237,19 @@ async def test_the_next_turn_takes_the_results(subject: Subject, ask: Ask) -> No
 
 
 @both_ways
+@pytest.mark.needs("calls-without-ids")
+async def test_calls_without_ids_get_some_that_no_earlier_call_has(subject: Subject, ask: Ask) -> None:
+    model, ids = subject.model("calls-without-ids"), list[str]()
+    request = HELLO.model_copy(update={"tools": TOOLS})
+    for _ in range(2):
+        turn = (await ask(model, request)).message
+        ids += (call.id for call in turn.tool_calls)
+        results = (Message.tool(call.id, "done") for call in turn.tool_calls)
+        request = request.model_copy(update={"messages": (*request.messages, turn, *results)})
+    assert ids == ["call_0", "call_1", "call_2", "call_3"]
+
+
+@both_ways
 @pytest.mark.needs("empty")
 async def test_an_empty_reply_is_an_answer_after_the_results_of_tools(subject: Subject, ask: Ask) -> None:
     turn = Message.assistant(tool_calls=[ToolCall(id="call_1", name="weather", arguments="{}")])

@@ -68,13 +68,6 @@ def test_a_reply_may_have_no_counts() -> None:
     assert complete(usage=None).usage == Usage(calls=1, unpriced_calls=1)
 
 
-def test_calls_without_ids_get_some_that_no_earlier_call_has() -> None:
-    reply = Reply("anthropic:m", earlier_calls=2)
-    calls = [{"type": "tool_use", "name": "clock", "input": {}}] * 2
-    reply.add_message(MESSAGE | {"stop_reason": "tool_use", "content": calls})
-    assert [call.id for call in reply.completion(None).message.tool_calls] == ["call_2", "call_3"]
-
-
 @pytest.mark.parametrize(
     ("events", "why"),
     [

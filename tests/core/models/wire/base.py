@@ -3,7 +3,7 @@
     echo            says "You said: <last user text>" in several pieces
     usage           says "counted" with `COUNTS` as its usage
     uncounted       says "for nothing" with no tokens at all as its usage
-    tools           calls `CALLS[0]`; `parallel-tools` calls both
+    tools           calls `CALLS[0]`; `parallel-tools` calls both, `calls-without-ids` with empty ids
     tool-result     says what the last tool message held
     json            says JSON when a schema arrived, and "no schema" when none did
     image, file     says the media types of the images and files that arrived
@@ -154,6 +154,7 @@ REPLIES: dict[str, Callable[[Seen], Said]] = {
     "usage": lambda _: Said(pieces=("counted",), counts=COUNTS),
     "uncounted": lambda _: Said(pieces=("for nothing",), counts=Counts(input=0, output=0)),
     "tools": lambda _: Said(calls=CALLS[:1], finish="tool_calls"),
+    "calls-without-ids": lambda _: Said(calls=tuple(("", *call[1:]) for call in CALLS), finish="tool_calls"),
     "sheds": lambda _: Said(calls=CALLS, finish="tool_calls"),
     "parallel-tools": lambda _: Said(calls=CALLS, finish="tool_calls"),
     "tool-result": lambda seen: Said(pieces=_cut(f"The tool said: {seen.tool_result}")),

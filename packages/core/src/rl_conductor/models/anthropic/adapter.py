@@ -55,7 +55,6 @@ class AnthropicModel(HTTPModel):
     """A model of Anthropic, or of a server that implements the Messages API."""
 
     endpoint: ClassVar = ENDPOINTS["anthropic"]
-    reply_class: ClassVar = Reply
     status_by_type: ClassVar = STATUS_BY_TYPE
     library_errors: ClassVar = (anthropic.AnthropicError, httpx2.HTTPError)
     timeouts: ClassVar = (anthropic.APITimeoutError, httpx2.TimeoutException)
@@ -98,6 +97,9 @@ class AnthropicModel(HTTPModel):
             api_key=self._credentials.key or "none",  # without a key the SDK would look for others and send those
             **settings,
         )
+
+    def _reply(self, _request: Request) -> Reply:
+        return Reply(self.name)
 
     def _body(self, request: Request) -> Body:
         return body_of(request, model=self.name)

@@ -138,11 +138,10 @@ class _OpenBlock:
 class Reply:
     """Accumulates a reply from one message or from the events of a stream."""
 
-    def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
+    def __init__(self, model: str) -> None:
         """`model` is the requested name."""
         self.has_ended = False
         self._requested = model
-        self._earlier_calls = earlier_calls
         self._message: _Message | None = None
         self._blocks: list[_OpenBlock] = []
         self._size = ReplySize(model)
@@ -180,12 +179,11 @@ class Reply:
             )
         parts = (block.part() for block in self._blocks)
         calls = (block for block in self._blocks if block.block.type == "tool_use")
-        numbered = enumerate(calls, self._earlier_calls)
         return Completion(
             message=Message(
                 role="assistant",
                 content=tuple(part for part in parts if part),
-                tool_calls=tuple(self._tool_call(call, number) for number, call in numbered),
+                tool_calls=tuple(map(self._tool_call, calls)),
             ),
             usage=priced(message.usage.to_usage() if message.usage else Usage(), price),
             finish_reason=parse_finish_reason(message.stop_reason, tool_calls=message.stop_reason == "tool_use"),
@@ -225,12 +223,12 @@ class Reply:
             raise self._invalid(f"there is no content block {index}")
         return self._blocks[index]
 
-    def _tool_call(self, open_block: _OpenBlock, number: int) -> ToolCall:
+    def _tool_call(self, open_block: _OpenBlock) -> ToolCall:
         block = open_block.block
         if not block.name:
             raise self._invalid("a tool call names no tool")
         arguments = open_block.arguments.getvalue() or open_block.input
-        return ToolCall(id=block.id or f"call_{number}", name=block.name, arguments=arguments)
+        return ToolCall(id=block.id or "", name=block.name, arguments=arguments)
 
     def _validated(self, kind: type[T], value: object) -> T:
         try:

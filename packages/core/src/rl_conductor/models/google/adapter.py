@@ -63,7 +63,6 @@ class GoogleModel(HTTPModel):
     """A model of Google, or of a server that implements the Gemini API."""
 
     endpoint: ClassVar = ENDPOINTS["google"]
-    reply_class: ClassVar = Reply
     library_errors: ClassVar = (_APIError, httpx2.HTTPError)
     timeouts: ClassVar = (httpx2.TimeoutException,)
     connection_errors: ClassVar = (httpx2.RequestError,)
@@ -115,6 +114,9 @@ class GoogleModel(HTTPModel):
 
     async def _close(self, client: httpx2.AsyncClient) -> None:
         await client.aclose()
+
+    def _reply(self, request: Request) -> Reply:
+        return Reply(self.name, earlier_calls=sum(len(message.tool_calls) for message in request.messages))
 
     def _body(self, request: Request) -> Json:
         return body_of(request, model=self.name)

@@ -110,7 +110,10 @@ class Reply:
     """Accumulates a reply from its chunks."""
 
     def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
-        """`model` is the requested name; a model name in the reply takes precedence."""
+        """`model` is the requested name; a model name in the reply takes precedence.
+
+        Calls without an id are numbered from `earlier_calls` on, because the signature of a call names its id.
+        """
         self.has_ended = False
         self._requested = model
         self._model = model.partition(":")[2]

@@ -44,9 +44,6 @@ class VendorReply(Protocol):
     has_ended: bool
     """`True` once the reply says why it ended."""
 
-    def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
-        """Begins the reply of `model`; calls that come without an id are numbered from `earlier_calls` on."""
-
     def add(self, event: Any) -> Delta:
         """Adds an event of a stream and returns its delta. Raises `ModelError`."""
 
@@ -60,7 +57,6 @@ class HTTPModel(ABC):
     name: str
     capabilities: Capabilities
     endpoint: ClassVar[Endpoint]
-    reply_class: ClassVar[type[VendorReply]]
     library_errors: ClassVar[tuple[type[Exception], ...]]
     """All errors of the vendor's library and of HTTP, which the library does not translate in the midst of a stream."""
     timeouts: ClassVar[tuple[type[Exception], ...]]
@@ -141,10 +137,9 @@ class HTTPModel(ABC):
     def _events(self, body: Any, request: Request) -> AsyncGenerator[object, None]:
         """Sends a request and yields the JSON of each event."""
 
+    @abstractmethod
     def _reply(self, request: Request) -> VendorReply:
-        """Returns the reply to a request that is not sent yet."""
-        earlier_calls = sum(len(message.tool_calls) for message in request.messages)
-        return self.reply_class(self.name, earlier_calls=earlier_calls)
+        """Begins the reply to a request. Calls that come without an id get one when the reply is checked."""
 
     def _add_whole(self, reply: Any, response: object) -> None:
         """Adds a complete response, which most protocols write like an event."""

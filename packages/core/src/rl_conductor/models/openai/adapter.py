@@ -48,7 +48,6 @@ class OpenAIModel(HTTPModel):
     """A model behind the Chat Completions protocol."""
 
     endpoint: ClassVar = ENDPOINTS["openai"]
-    reply_class: ClassVar = Reply
     default_dialect: ClassVar = "openai"
     library_errors: ClassVar = (openai.APIError, _http.HTTPError)
     timeouts: ClassVar = (openai.APITimeoutError, _http.TimeoutException)
@@ -150,6 +149,9 @@ class OpenAIModel(HTTPModel):
                 return
             async for chunk in chunks:
                 yield chunk
+
+    def _reply(self, _request: Request) -> Reply:
+        return Reply(self.name)
 
     def _body(self, request: Request) -> dict[str, Any]:
         options = {"model": self._model, **options_of(request, self._dialect)}

@@ -288,11 +288,10 @@ def _is_json(text: str) -> bool:
 class Reply:
     """Accumulates a reply from its frames."""
 
-    def __init__(self, model: str, *, earlier_calls: int = 0) -> None:
+    def __init__(self, model: str) -> None:
         """`model` is the requested name."""
         self.has_ended = False
         self._requested = self._model = model
-        self._earlier_calls = earlier_calls
         self._text, self._reasoning = StringIO(), StringIO()
         self._size = ReplySize(model)
         self._calls: list[_Call] = []
@@ -358,7 +357,7 @@ class Reply:
         last = next((call for call in reversed(self._calls) if call.index == fragment.index), None)
         if last is None or last.is_followed_by(fragment):
             self._size.add(fragment.id, parts=1)
-            last = _Call(fragment.index, fragment.id or f"call_{self._earlier_calls + len(self._calls)}")
+            last = _Call(fragment.index, fragment.id or "")
             self._calls.append(last)
         self._size.add(fragment.function.name, fragment.function.arguments)
         last.name = last.name or fragment.function.name or ""
