@@ -14,6 +14,7 @@ from rl_conductor import Completion, Conductor, ConfigError, Price, Request, Sam
 from rl_conductor.errors import ModelError
 from rl_conductor.models.base import Capabilities, Model, collect
 from rl_conductor.prompting.worker_prompt import Evidence, worker_prompt
+from rl_conductor.types import Message, Usage
 from rl_conductor_training.workers.cached_model import CachedModel, stored_usage
 from rl_conductor_training.workers.compact import CompactModel
 
@@ -149,6 +150,31 @@ async def test_a_failure_is_not_remembered(file: Path) -> None:
     with pytest.raises(ModelError, match="down"):
         await cached.complete(asking())
     assert (await cached.complete(asking())).text == "up"
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_reply_that_ends_after_its_reasoning_is_asked_for_again(file: Path, is_streamed: bool) -> None:
+    model = ScriptedModel(["<think>47 times", "<think>47 times 12</think>564"])
+
+    async def ask() -> Completion:
+        cached = CachedModel(model, file)
+        return await (collect(cached.stream(asking())) if is_streamed else cached.complete(asking()))
+
+    assert [(await ask()).text for _ in range(3)] == ["<think>47 times", *["<think>47 times 12</think>564"] * 2]
+
+
+async def test_a_step_succeeds_when_a_retry_answers_after_the_reasoning(file: Path) -> None:
+    model = ScriptedModel(["<think>47 times", "<think>47 times 12</think>564"])
+    planner = ScriptedModel([plan((0, "Calculate.", []))])
+    trace = await Conductor(planner, {"coder": CachedModel(model, file)}).run("What is 47 * 12?")
+    assert trace.text == "564"
+
+
+async def test_reasoning_that_was_cut_off_is_cached(file: Path) -> None:
+    message = Message.assistant("<think>47 times")
+    model = ScriptedModel([Completion(message=message, finish_reason="length", model="m", usage=Usage(calls=1))])
+    texts = [(await CachedModel(model, file).complete(asking())).text for _ in range(2)]
+    assert texts == ["<think>47 times"] * 2
 
 
 async def test_a_stream_is_remembered_once_it_is_whole(model: ScriptedModel, file: Path) -> None:

@@ -6,8 +6,9 @@ temperature; set different values of `Sampling.seed` to get different replies.
 
 A cached reply carries the tokens of the original call at the present price, so that limits, tables and rewards come out
 as if it were called; `Usage.cached_calls` counts the `calls` that came from the cache, and `cached_seconds` the time
-they saved. Failures are not cached. An entry that this release can't parse is treated as a miss and overwritten. A file
-that can't be read or written is logged, and the model answers without it.
+they saved. Failures are not cached, nor are replies that end after their reasoning: those are asked for again. An entry
+that this release can't parse is treated as a miss and overwritten. A file that can't be read or written is logged, and
+the model answers without it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.models.base import Model, WrapperModel
 from rl_conductor.models.prices import priced
 from rl_conductor.text.delimiters import strip_nonces
+from rl_conductor.text.reasoning import split_reasoning
 from rl_conductor.types import Completion, Delta, Request, Usage, total
 
 log = logging.getLogger("rl_conductor")
@@ -132,6 +134,8 @@ class CachedModel(WrapperModel):
             return None
 
     def _save(self, key: str, completion: Completion, seconds: float) -> None:
+        if _ends_after_reasoning(completion):
+            return
         usage = completion.usage.model_copy(update={"cached_seconds": seconds})
         completion = completion.model_copy(update={"usage": usage})
         try:
@@ -144,6 +148,13 @@ class CachedModel(WrapperModel):
     def _open(self) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as connection, connection:
             yield connection
+
+
+def _ends_after_reasoning(completion: Completion) -> bool:
+    """Whether the text is reasoning only, so that the call fails; one that was cut off would be cut off again."""
+    if completion.finish_reason == "length" or completion.message.tool_calls:
+        return False
+    return bool(completion.text.strip()) and not split_reasoning(completion.text).answer.strip()
 
 
 def stored_usage(path: str | Path) -> Usage:
