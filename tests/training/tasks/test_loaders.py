@@ -316,8 +316,21 @@ def test_all_wrong_rows_of_a_table_are_listed_by_the_numbers_of_a_spreadsheet(tm
         load_task("jsonl", path=tmp_path / "q.csv")
     assert str(raised.value) == (
         f"row 4 of {str(tmp_path / 'q.csv')!r} is not as expected: scoring 'exact' needs an answer, or a rubric for "
-        "a judge; 1 more row can't be used either: 5"
+        "a judge; row 5 is not as expected: question: missing"
     )
+
+
+def test_a_wrong_row_of_each_kind_is_described(tmp_path: Path) -> None:
+    answers = ["numeric,about 5", "numeric,6 or so", "exact,right", "judge,in other words", "judge,as well", "regex,("]
+    rows = "".join(f"q{number},{answer}\n" for number, answer in enumerate(answers))
+    (tmp_path / "q.csv").write_text(f"question,scoring,answer\n{rows}")
+    with pytest.raises(ConfigError) as raised:
+        load_task("jsonl", path=tmp_path / "q.csv")
+    reasons = str(raised.value).split("; row ")
+    assert "not 'about 5'" in reasons[0]
+    assert reasons[1].startswith("5 is not as expected: scoring 'judge' needs a model")
+    assert reasons[2].startswith("7 is not as expected: '(' is no regular expression")
+    assert reasons[2].endswith("; 2 more rows can't be used either: 3, 6")
 
 
 def test_a_quote_that_nothing_ends_takes_no_further_rows_with_it(tmp_path: Path) -> None:

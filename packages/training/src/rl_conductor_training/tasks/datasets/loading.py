@@ -22,6 +22,10 @@ NumberedRow = tuple[int, DataRow]
 TABLE_SUFFIXES = (".csv", ".tsv")
 SPREADSHEET_SUFFIXES = (".xlsx", ".xls", ".ods")
 SAVE_AS_CSV = 'in a spreadsheet, save the questions as "CSV UTF-8", with the names of the columns in the first row'
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+"""Values in an error of a row, without which equal kinds of errors have equal texts."""
+MAX_KINDS = 3
+"""Maximum number of wrong rows that an error describes, each of another kind."""
 MAX_WRONG_ROWS = 10
 """Maximum number of further wrong rows whose numbers an error lists."""
 SEPARATOR_LINE = re.compile(r"sep=.\s*")
@@ -84,13 +88,18 @@ def build_task(
 
 
 def _describe_wrong_rows(wrong: dict[int, Exception], source: str) -> str:
-    """Describes the first wrong row, and lists the numbers of the others."""
-    (number, error), *others = wrong.items()
-    problem = f"has no {error}" if isinstance(error, KeyError) else f"is not as expected: {error}"
-    text = f"row {number} of {source!r} {problem}"
+    """Describes the first wrong row of each kind, and lists the numbers of the others."""
+    kinds: dict[str, tuple[int, str]] = {}
+    for number, error in wrong.items():
+        problem = f"has no {error}" if isinstance(error, KeyError) else f"is not as expected: {error}"
+        kinds.setdefault(QUOTED.sub("", problem), (number, problem))
+    described = dict([*kinds.values()][:MAX_KINDS])
+    (first, problem), *further = described.items()
+    text = "; ".join([f"row {first} of {source!r} {problem}", *(f"row {row} {reason}" for row, reason in further)])
+    others = [number for number in wrong if number not in described]
     if not others:
         return text
-    numbers = ", ".join(str(other) for other, _ in others[:MAX_WRONG_ROWS])
+    numbers = ", ".join(map(str, others[:MAX_WRONG_ROWS]))
     more = ", ..." if len(others) > MAX_WRONG_ROWS else ""
     return f"{text}; {counted(len(others), 'more row')} can't be used either: {numbers}{more}"
 
