@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -36,9 +37,9 @@ def test_duplicate_sample_ids_are_rejected() -> None:
 @pytest.mark.parametrize(
     ("returned", "problem"),
     [
-        (1.0, "it returned float instead of a Score"),
-        (7.5, "ValidationError: 1 validation error for Score"),
-        (None, "KeyError: 'Rome'"),
+        (1.0, "it returned float instead of a Score; write Score(value=...), from 0 to 1"),
+        (7.5, "ValidationError: value: write a number less than or equal to 1 (test_base.py, line "),
+        (None, "KeyError: 'Rome' (test_base.py, line "),
     ],
 )
 async def test_a_scorer_that_fails_is_named_with_its_question(returned: float | None, problem: str) -> None:
@@ -52,6 +53,25 @@ async def test_a_scorer_that_fails_is_named_with_its_question(returned: float | 
     with pytest.raises(ConfigError, match=re.escape(message)) as failed:
         await task.score(task.samples[0], "Rome")
     assert (failed.value.__cause__ is None) == (returned == 1.0)
+
+
+async def test_the_error_of_a_scorer_names_the_last_line_in_its_own_file() -> None:
+    def score(_sample: Sample, text: str) -> Score:
+        return Score(value=json.loads(text)["value"])
+
+    line = score.__code__.co_firstlineno + 1
+    task = Task("t", SAMPLES, score)
+    with pytest.raises(ConfigError, match=rf"JSONDecodeError: .* \(test_base\.py, line {line}\)$"):
+        await task.score(SAMPLES[0], "no JSON")
+
+
+async def test_a_scorer_with_other_parameters_is_an_error_of_no_line() -> None:
+    def score(_sample: Sample) -> Score:
+        raise AssertionError
+
+    scorer: Any = score
+    with pytest.raises(ConfigError, match=r"TypeError: .* takes 1 positional argument but 2 were given$"):
+        await Task("t", SAMPLES, scorer).score(SAMPLES[0], "Rome")
 
 
 async def test_the_errors_of_a_judge_stay_as_they_are() -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import random
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
+from rl_conductor._internal.validation import field_errors
 from rl_conductor.errors import ConductorError, ConfigError, ScriptError
 from rl_conductor.types import Price, Text, Value
 
@@ -99,9 +102,10 @@ class Task:
         except (ConductorError, ScriptError):
             raise
         except Exception as error:
-            raise self._scorer_error(sample, f"{type(error).__name__}: {error}") from error
+            raise self._scorer_error(sample, _describe_exception(error)) from error
         if not isinstance(score, Score):
-            raise self._scorer_error(sample, f"it returned {type(score).__name__} instead of a Score")
+            problem = f"it returned {type(score).__name__} instead of a Score; write Score(value=...), from 0 to 1"
+            raise self._scorer_error(sample, problem)
         return score
 
     def _scorer_error(self, sample: Sample, problem: str) -> ConfigError:
@@ -121,6 +125,15 @@ class Task:
     def where(self, keep: Callable[[Sample], bool]) -> Self:
         """Returns a copy with the samples for which `keep` is true."""
         return replace(self, samples=tuple(filter(keep, self.samples)))
+
+
+def _describe_exception(error: Exception) -> str:
+    """Describes an exception of a scorer, with its innermost line in the scorer's own file."""
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first one is ours
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    text = "; ".join(map(str, field_errors(error))) if isinstance(error, ValidationError) else str(error)
+    where = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {text}{where}"
 
 
 def split_of(name: str) -> Split:
