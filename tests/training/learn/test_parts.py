@@ -418,6 +418,17 @@ def test_the_cheapest_system_that_is_not_worse_is_recommended() -> None:
     assert "a gain over best single is shown" in recommend(systems, [gain("linear", "best single")])[1]
 
 
+@pytest.mark.parametrize(
+    "other", [summary("linear", 0.41, "0.2"), summary("prompted planner", 0.9, "0.2", planner_calls=True)]
+)
+def test_that_no_other_system_answers_more_is_said_only_where_it_is_so(other: SystemSummary) -> None:
+    single, claim = summary("best single", 0.4, "0.1"), "no other system answers more"
+    fixed, oracle = summary("best fixed", 0.4, "0.1"), summary("oracle", 1.0, sees_answers=True)
+    name, reason = recommend([single, fixed, other, oracle], [])
+    assert (name, claim in reason) == ("best single", False)
+    assert claim in recommend([single, fixed, oracle], [])[1]
+
+
 def test_a_cheaper_worker_is_recommended_with_both_costs() -> None:
     systems = [summary("best single", 1.0, "0.02"), summary("cheapest single", 0.99, "0.0004")]
     name, reason = recommend(systems, [])

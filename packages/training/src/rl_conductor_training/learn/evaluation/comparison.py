@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -115,18 +115,11 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
     best = max(system.right.value for system in usable)
     good = [system for system in usable if system.right.value >= best - TOLERANCE]
     choice = min(good, key=lambda system: cost_order(system.usd, system.tokens, system.unpriced_calls))
-    is_shown = (choice.name, SINGLE) in gains
-    claim = f"a gain over {SINGLE} is shown" if is_shown else f"no gain over {SINGLE} is shown"
-    if choice.name == SINGLE:
-        claim = "no other system answers more"
-    costs = {system.name: system.cost for system in systems if system.name in (SINGLE, CHEAPEST)}
-    if choice.name in costs and len(costs) == 2:
-        claim += f"; {SINGLE} costs {costs[SINGLE]} per question, and {CHEAPEST} {costs[CHEAPEST]}"
     unpriced = [system.name for system in good if system.unpriced_calls]
     merit = "uses the fewest tokens of the systems" if choice.unpriced_calls else "is the cheapest system"
     reason = (
         f"{choice.name} {merit} within {100 * TOLERANCE:g} percentage points of the best one that can be used "
-        f"({choice.right.value:.0%} right, {choice.right.size}); {claim}"
+        f"({choice.right.value:.0%} right, {choice.right.size}){_compare_with_single(choice, systems, gains)}"
     )
     if unpriced:
         reason += f"; what {' and '.join(unpriced)} {'costs' if len(unpriced) == 1 else 'cost'} is not known"
@@ -136,3 +129,20 @@ def recommend(systems: Sequence[SystemSummary], comparisons: Sequence[SystemComp
         for system in systems
         if not system.sees_answers and system not in usable and system.right.value > best + TOLERANCE
     )
+
+
+def _compare_with_single(
+    choice: SystemSummary, systems: Sequence[SystemSummary], gains: Container[tuple[str, str]]
+) -> str:
+    """Continues the reason with what is shown about the best single worker, and what both single workers cost."""
+    others = [system for system in systems if not system.sees_answers]
+    if choice.name != SINGLE:
+        claim = f"; {'a' if (choice.name, SINGLE) in gains else 'no'} gain over {SINGLE} is shown"
+    elif max(system.right.value for system in others) == choice.right.value:
+        claim = "; no other system answers more"
+    else:
+        claim = ""
+    costs = {system.name: system.cost for system in others if system.name in (SINGLE, CHEAPEST)}
+    if choice.name in costs and len(costs) == 2:
+        claim += f"; {SINGLE} costs {costs[SINGLE]} per question, and {CHEAPEST} {costs[CHEAPEST]}"
+    return claim
