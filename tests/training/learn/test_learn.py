@@ -161,6 +161,14 @@ async def test_the_folder_has_the_record_the_report_and_the_opening_of_the_heldo
     assert again.proof.opening == record.proof.opening
 
 
+async def test_a_run_with_other_workers_on_the_same_heldout_questions_is_noted(tmp_path: Path) -> None:
+    first = await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path)
+    pool = WorkerPool([*build_pool().values(), Worker.of("spare", ScriptedModel(lambda _: "I can't say.", price=FREE))])
+    notes = [(await learn(build_task(), pool, planner=build_planner(), out=tmp_path)).notes for _ in range(2)]
+    remark = "1 other run with other workers, planners, learners or answers had these held-out questions"
+    assert [sum(remark in note for note in each) for each in (first.notes, *notes)] == [0, 1, 1]
+
+
 async def test_examples_are_the_right_plans_of_the_nearest_questions(tmp_path: Path) -> None:
     planner = build_planner()
     await learn(build_task(), build_pool(), planner=planner, out=tmp_path)

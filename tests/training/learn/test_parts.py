@@ -158,7 +158,7 @@ def test_questions_that_were_opened_before_are_for_training_after_a_change(tmp_p
     opened: set[str] = set()
     for seed in range(3):
         data = split(tmp_path, seed)
-        data.heldout.record_opening()
+        data.heldout.record_opening("run")
         heldout = data.heldout.ids
         assert heldout == {sample.id for sample in split(tmp_path, seed).heldout.task.samples}
         assert not heldout & opened
@@ -176,7 +176,7 @@ def test_opened_questions_are_recognised_when_their_line_numbers_change(tmp_path
 
     questions = [sample.question for sample in build_task().samples]
     heldout = split_lines(questions).heldout
-    heldout.record_opening()
+    heldout.record_opening("run")
     opened = {sample.question for sample in heldout.task.samples}
     changed = split_lines(["Is this new?", *questions] if change == "insert" else questions[::-1])
     assert opened <= {sample.question for sample in changed.train.samples}
@@ -186,19 +186,19 @@ def test_a_split_with_another_seed_that_opens_nothing_leaves_the_held_out_questi
     tmp_path: Path,
 ) -> None:
     first = split(tmp_path)
-    opening = first.heldout.record_opening()
+    opening = first.heldout.record_opening("run")
     mistaken = split(tmp_path, seed=1)
     assert first.heldout.ids <= {sample.id for sample in mistaken.train.samples}
     assert split(tmp_path, seed=1).heldout.ids == mistaken.heldout.ids
     assert [path.name for path in tmp_path.iterdir()] == ["heldout.json"]
     again = split(tmp_path)
     assert again.heldout.ids == first.heldout.ids
-    assert again.heldout.record_opening() == opening
+    assert again.heldout.record_opening("run") == opening
 
 
 def open_all(folder: Path) -> None:
     for seed in range(20):
-        split(folder, seed).heldout.record_opening()
+        split(folder, seed).heldout.record_opening("run")
 
 
 def test_a_folder_in_which_too_much_was_opened_needs_new_questions(tmp_path: Path) -> None:

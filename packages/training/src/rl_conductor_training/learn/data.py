@@ -40,7 +40,7 @@ MIN_GROUPS = 10
 
 
 class HeldOutOpening(Value):
-    """The record of the one time that the held-out questions were opened."""
+    """The record of the first time that the held-out questions were opened, and of the runs since then."""
 
     opened: datetime
     questions: int
@@ -51,6 +51,8 @@ class HeldOutOpening(Value):
     """Hashes of the questions, because ids may be line numbers; records of earlier versions have none."""
     groups: tuple[str, ...] = ()
     """The group of each question; records of earlier versions have none."""
+    runs: tuple[str, ...] = ()
+    """Fingerprints of the runs that were evaluated on the questions; records of earlier versions have none."""
 
     def includes(self, sample: Sample) -> bool:
         """Whether the sample is one of the questions."""
@@ -59,7 +61,7 @@ class HeldOutOpening(Value):
 
 @dataclass
 class HeldOut:
-    """The held-out questions, which are opened once, at the end; a file records it from the first scored answer on."""
+    """The held-out questions, which a run opens at its end; a file records it from the first scored answer on."""
 
     task: Task
     groups: Mapping[str, str]
@@ -86,11 +88,16 @@ class HeldOut:
         opening = read_value(self.path, HeldOutOpening)
         return opening.questions != self.size or not all(map(opening.includes, self.task.samples))
 
-    def record_opening(self) -> HeldOutOpening:
-        """Records that an answer to one of the questions was scored; a run that resumes keeps the first record."""
+    def record_opening(self, run: str) -> HeldOutOpening:
+        """Records that an answer of a run to one of the questions was scored; a run that resumes changes nothing."""
         self.archive_other_opening()
         if self.path.exists():
-            return read_value(self.path, HeldOutOpening)
+            opening = read_value(self.path, HeldOutOpening)
+            if run in opening.runs:
+                return opening
+            opening = opening.model_copy(update={"runs": (*opening.runs, run)})
+            write_value(self.path, opening)
+            return opening
         opening = HeldOutOpening(
             opened=datetime.now(UTC),
             questions=self.size,
@@ -98,6 +105,7 @@ class HeldOut:
             samples=tuple(sample.id for sample in self.task.samples),
             hashes=tuple(hash_question(sample.question) for sample in self.task.samples),
             groups=tuple(self.groups[sample.id] for sample in self.task.samples),
+            runs=(run,),
         )
         write_value(self.path, opening)
         return opening

@@ -72,6 +72,9 @@ class LearnRun:
             on_row=self._add_row,
             on_status=lambda status: self._report(f"{self._stage}: {status}"),
         )
+        learners = (learner.name for learner in self.learners)
+        self.fingerprint = fingerprint(key, self.runner.describe_planner(workspace.conductor), *learners)
+        """Identifies the run among those that were evaluated on the same held-out questions."""
         self._on_progress, self._stage = on_progress, ""
 
     async def __aenter__(self) -> Self:
@@ -138,7 +141,7 @@ class LearnRun:
     def _add_row(self, row: ExperienceRow) -> None:
         self.save_spending()
         if row.sample in self.data.heldout.ids:
-            self.data.heldout.record_opening()
+            self.data.heldout.record_opening(self.fingerprint)
         self._report(self._stage, row)
 
 

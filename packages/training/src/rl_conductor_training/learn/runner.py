@@ -134,8 +134,7 @@ class Runner:
 
     async def run_conductor(self, samples: Sequence[Sample], system: str, conductor: Conductor) -> list[ExperienceRow]:
         """Runs a conductor that plans on each question; returns the rows within the budget, in order."""
-        identity = conductor.planner.setup.model_dump_json(exclude={"card": {"tags"}}) + conductor.planner.model.name
-        identity += self.planner_version + self._changed_cards(conductor)
+        identity = self.describe_planner(conductor) + self._changed_cards(conductor)
         keys = {sample.id: row_key(sample, identity, self.workers.values()) for sample in samples}
         await self._run_all((sample, system, keys[sample.id], conductor) for sample in samples)
         rows = ((sample, self.experience.find(keys[sample.id])) for sample in samples)
@@ -210,6 +209,11 @@ class Runner:
     def _used_rows(self) -> Iterable[ExperienceRow]:
         """Returns the rows that this process added or reused."""
         return filter(None, map(self.experience.find, self.added | self.reused))
+
+    def describe_planner(self, conductor: Conductor) -> str:
+        """Serialises all that affects the plans of a conductor, apart from its workers."""
+        setup = conductor.planner.setup.model_dump_json(exclude={"card": {"tags"}})
+        return setup + conductor.planner.model.name + self.planner_version
 
     def workflow_key(self, sample: Sample, workflow: Workflow) -> str:
         """Computes the key of a workflow's row; workers that the pool lacks have no fingerprint."""

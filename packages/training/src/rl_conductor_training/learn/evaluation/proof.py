@@ -8,6 +8,7 @@ from rl_conductor._internal.formatting import counted
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Request
 from rl_conductor.workflow.workflow import Workflow
+from rl_conductor_training.learn.data import HeldOutOpening
 from rl_conductor_training.learn.evaluation.comparison import (
     BASELINES,
     ORACLE,
@@ -60,9 +61,11 @@ async def prove(run: LearnRun, learners: Sequence[Learner], lessons: Lessons, pl
     summaries = tuple(summarize_system(system, ids, groups) for system in systems)
     comparisons = tuple(compare(systems, ids, groups))
     run.notes.extend(_describe_power(len(comparisons), len(set(groups))))
+    opening = run.data.heldout.record_opening(run.fingerprint)
+    run.notes.extend(_describe_earlier_runs(opening))
     recommended, reason = recommend(summaries, comparisons)
     return Proof(
-        opening=run.data.heldout.record_opening(),
+        opening=opening,
         questions=len(ids),
         systems=summaries,
         comparisons=comparisons,
@@ -122,6 +125,16 @@ def _describe_power(comparisons: int, groups: int) -> Iterator[str]:
         yield (
             f"{counted(groups, 'group')} of held-out questions can't show a gain or a loss, however large it is: "
             f"{counted(comparisons, 'comparison')} need at least {needed} held-out groups"
+        )
+
+
+def _describe_earlier_runs(opening: HeldOutOpening) -> Iterator[str]:
+    """Yields a remark if other runs were evaluated on the same held-out questions."""
+    if earlier := len(opening.runs) - 1:
+        yield (
+            f"{counted(earlier, 'other run')} with other workers, planners, learners or answers had these held-out "
+            f"questions, the first on {opening.opened:%Y-%m-%d}: the best of several runs looks better than it is, so "
+            "confirm it on new questions, with --heldout"
         )
 
 
