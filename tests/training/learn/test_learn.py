@@ -659,6 +659,24 @@ async def test_nothing_is_learned_if_every_worker_fails(tmp_path: Path) -> None:
         await learn(build_task(), {"dead": dead}, planner=build_planner(), out=tmp_path)
 
 
+async def test_replies_around_the_right_answer_are_a_warning_at_the_start_and_a_note(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [
+        {"question": f"What is {n} plus {n} in {city}?", "answer": str(2 * n)} for n in range(10, 20) for city in "ab"
+    ]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def reply(request: Request) -> str:
+        number = re.findall(r"What is (\d+)", prompt_in(request.messages))[0]
+        return f"That would be {2 * int(number)} then."
+
+    chatty = ScriptedModel(reply, name="chatty", price=FREE)
+    record = await learn(tmp_path / "q.jsonl", {"chatty": chatty}, planner=build_planner(), out=tmp_path / "out")
+    remark = "different replies that count as wrong contain the right answer, such as 'That would be"
+    assert [sum(remark in text for text in texts) for texts in (caplog.messages, record.notes)] == [1, 1]
+
+
 async def test_a_failing_scorer_is_named_with_its_question(tmp_path: Path) -> None:
     async def fail(_sample: Sample, _text: str) -> Score:
         raise ValueError("oops")

@@ -95,6 +95,8 @@ async def learn(
 async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRecord:
     """Runs all stages and writes the folder."""
     rows, parallelism = await measure_workers(run)
+    for remark in run.runner.describe_contained_answers():
+        log.warning(remark)
     search = await prepare_search(run, rows, parallelism, rated)
     exploration, plan = await explore_workflows(run, search)
     lessons, is_complete = await validate_workflows(run, search.sizes.singles, exploration.portfolio, plan)
@@ -142,7 +144,7 @@ def _build_record(
         need = describe_need(run.caps_needed(plan.thorough), run.limits)
         size = f" ({plan.summary})" if plan.is_smaller else ""
         run.notes.append(f"the caps left room for a smaller search only{size}; {need}")
-    run.notes.extend(run.runner.describe_verdicts())
+    run.notes.extend([*run.runner.describe_verdicts(), *run.runner.describe_contained_answers()])
     spending = run.budget.total.spent
     unanswered = spending - run.spending.of_replies
     return LearnRecord(

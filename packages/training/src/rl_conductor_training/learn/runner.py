@@ -28,6 +28,7 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.cut_off_replies import CutOffReplies, count_finishes, find_cut_off
+from rl_conductor_training.learn.contained_answers import describe_contained_answers
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, describe_scoring, row_key
 from rl_conductor_training.learn.failures import count_outcomes, find_failures
 from rl_conductor_training.learn.production.stored_runs import request_of
@@ -187,6 +188,10 @@ class Runner:
                 f"the judge found all {len(verdicts):,} different replies {verdict}: read some of them, since a judge "
                 "that always says the same can't compare workers"
             )
+
+    def describe_contained_answers(self) -> Iterator[str]:
+        """Yields a remark if many replies of these runs that count as wrong contain the right answer."""
+        return describe_contained_answers(self.task.samples, self._used_rows())
 
     def require_verdicts(self) -> None:
         """Checks that a judge decided on any of the replies so far: if not, all scores are 0 and teach nothing.
