@@ -90,7 +90,7 @@ def test_what_cannot_be_compared_fails_with_the_reason_alone(pytester: pytest.Py
 def test_a_cap_that_does_not_suffice_is_a_failure(pytester: pytest.Pytester, learned: Learned) -> None:
     result = session(pytester, learned, "--conductor-usd", "0")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*the limits ended the check after 0 of * held-out questions*"])
+    result.stdout.fnmatch_lines(["*limits.usd=0 ended the check after 0 of * held-out questions*"])
 
 
 @pytest.mark.parametrize(

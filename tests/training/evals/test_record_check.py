@@ -119,9 +119,19 @@ async def test_the_groups_are_those_that_learning_used(tmp_path: Path) -> None:
     assert again == comparison
 
 
-async def test_the_limits_are_those_of_the_whole_comparison(learned: Learned) -> None:
-    with pytest.raises(LimitError, match=r"ended the check after \d of \d+ held-out questions; raise them"):
-        await compare_with_record(learned.folder, learned.questions, limits=Limits(usd=Decimal("0.002")), concurrency=1)
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [
+        (Limits(usd=Decimal("0.002"), seconds=600), "usd=0.002"),
+        (Limits(usd=Decimal(5), calls=3), "calls=3"),
+        (Limits(usd=Decimal(0)), "usd=0"),
+    ],
+)
+async def test_the_limit_that_ended_the_whole_comparison_is_named(learned: Learned, limits: Limits, name: str) -> None:
+    error = rf"limits\.{name} ended the check after \d of \d+ held-out questions; raise it"
+    with pytest.raises(LimitError, match=error) as ended:
+        await compare_with_record(learned.folder, learned.questions, limits=limits, concurrency=1)
+    assert ended.value.limit == name.partition("=")[0]
 
 
 async def test_a_planner_is_compared_with_its_own_rows(learned: Learned) -> None:

@@ -39,6 +39,10 @@ def test_a_part_of_a_word_is_no_answer(answer: str | None) -> None:
     assert remarks(*rows(*(f"{answer} {number}" if answer else answer for number in range(5)))) == []
 
 
+def test_an_answer_of_punctuation_only_is_contained_in_nothing() -> None:
+    assert remarks(*rows("no", "one", "knows"), expected="?!") == []
+
+
 def test_a_few_among_many_wrong_replies_are_no_remark() -> None:
     others = [f"no {number}" for number in range(40)]
     assert remarks(*rows("is 30 euro", "or 30 euro", "at 30 euro", *others)) == []

@@ -491,6 +491,12 @@ async def test_a_cap_that_leaves_nothing_for_the_proof_is_named_and_the_heldout_
         Conductor.load(tmp_path)
 
 
+async def test_a_cap_that_no_call_fits_is_named_beside_a_long_time(tmp_path: Path) -> None:
+    budget = Limits(usd=Decimal("0.000001"), seconds=600)
+    with pytest.raises(LimitError, match="to ask the workers a single question: the dollars ran out"):
+        await learn(build_task(), build_pool(), planner=build_planner(), out=tmp_path, budget=budget)
+
+
 async def test_a_cap_in_minutes_ends_the_run_and_leaves_no_half_results(tmp_path: Path) -> None:
     slow = ScriptedModel("?", name="slow", delay=30, price=FREE)
     started = time.monotonic()

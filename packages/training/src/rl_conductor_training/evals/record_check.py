@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rl_conductor._internal.formatting import dollars
 from rl_conductor._internal.jsonl import read_value
-from rl_conductor.calls.budget import Budget
+from rl_conductor.calls.budget import NOTHING
 from rl_conductor.conductor import Conductor
 from rl_conductor.config.learned_folder import (
     EXPERIENCE_FILE,
@@ -35,6 +35,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Dollars, Request, Text, Value
 from rl_conductor.workflow.limits import Limits
+from rl_conductor_training.learn.budget import SharedBudget
 from rl_conductor_training.learn.data import HeldOutOpening, load_questions, name_groups
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.runner import Runner
@@ -273,6 +274,7 @@ async def _run(conductor: Conductor, task: Task, limits: Limits, concurrency: in
     Raises:
         LimitError: the limits did not suffice.
     """
+    budget = SharedBudget(limits, NOTHING)
     with TemporaryDirectory() as folder:
         runner = Runner(
             task=task,
@@ -280,17 +282,24 @@ async def _run(conductor: Conductor, task: Task, limits: Limits, concurrency: in
             experience=Experience(Path(folder) / EXPERIENCE_FILE),
             workers={},
             concurrency=concurrency,
-            budget=Budget(limits, surrounds_runs=True),
+            budget=budget.stage(1.0),
         )
         rows = await runner.run_conductor(task.samples, "now", conductor)
     if len(rows) < len(task.samples):
-        raise LimitError(
-            f"the limits ended the check after {len(rows)} of {len(task.samples)} held-out questions; raise them",
-            limit="usd",
-            needed=0,
-            remaining=0,
-        )
+        raise _limit_error(budget, f"{len(rows)} of {len(task.samples)}")
     return rows
+
+
+def _limit_error(budget: SharedBudget, completed: str) -> LimitError:
+    """Builds the error of limits that ended a check; it names the one that did."""
+    name = budget.tightest_cap
+    cap, amount = getattr(budget.limits, name), getattr(budget.spending, name)
+    return LimitError(
+        f"limits.{name}={cap:g} ended the check after {completed} held-out questions; raise it",
+        limit=name,
+        needed=amount,
+        remaining=max(float(cap) - amount, 0.0),
+    )
 
 
 def _changes(recorded: Sequence[ExperienceRow], rows: Sequence[ExperienceRow]) -> tuple[AnswerChange, ...]:

@@ -64,6 +64,11 @@ class SharedBudget:
         amounts = self.total.spent
         return Cost(usd=float(amounts.usd), tokens=amounts.tokens, calls=amounts.calls, seconds=self.elapsed)
 
+    @property
+    def tightest_cap(self) -> str:
+        """The name of the cap that leaves the least room for the largest call; there is at least one cap."""
+        return (self.spending + self.largest_call).tightest_cap(self.limits)
+
     def note_call(self, reserved: Amount) -> None:
         """Keeps the largest amounts that a call has reserved."""
         usd, tokens = float(reserved.usd), reserved.tokens

@@ -36,4 +36,5 @@ def describe_contained_answers(samples: Sequence[Sample], rows: Iterable[Experie
 
 def _contains(reply: str, expected: str) -> bool:
     """Whether a text contains another as whole words."""
-    return re.search(rf"(?<!\w){re.escape(normalize_text(expected))}(?!\w)", normalize_text(reply)) is not None
+    words = normalize_text(expected)
+    return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", normalize_text(reply)) is not None

@@ -112,7 +112,7 @@ class LearnRun:
     def caps_too_low(self, purpose: str, thorough: Cost) -> LimitError:
         """Builds the error of caps that did not suffice for `purpose`; it names the one that ran out."""
         limits, needed, spending = self.limits, self.caps_needed(thorough), self.budget.spending
-        limit = spending.tightest_cap(limits)
+        limit = self.budget.tightest_cap
         return LimitError(
             f"the caps are too low {purpose}: {CAP_NAMES[limit]} ran out; {describe_need(needed, limits)}: raise the "
             "caps and run the same command again",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import inf
 from statistics import median
 
 from rl_conductor.errors import ConfigError
@@ -46,7 +47,8 @@ class Cost(Value):
         return max(shares, key=lambda name: shares[name])
 
     def _shares(self, limits: Limits) -> dict[str, float]:
-        return {name: amount / float(cap) for name, amount in self if (cap := getattr(limits, name))}
+        caps = {name: cap for name in type(self).model_fields if (cap := getattr(limits, name)) is not None}
+        return {name: getattr(self, name) / float(cap) if cap else inf for name, cap in caps.items()}
 
 
 @dataclass(frozen=True)
