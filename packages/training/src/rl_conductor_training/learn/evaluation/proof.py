@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rl_conductor._internal.formatting import counted
+from rl_conductor.conductor import Conductor
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.types import Request
 from rl_conductor.workflow.workflow import Workflow
@@ -74,11 +75,12 @@ async def prove(run: LearnRun, learners: Sequence[Learner], lessons: Lessons, pl
     )
 
 
-async def run_learner(runner: Runner, learner: Learner, samples: Sequence[Sample]) -> dict[str, ExperienceRow]:
-    """Runs a learned system on questions; returns the rows within the budget by sample id."""
-    conductor = learner.apply(runner.conductor)
+async def run_learned(
+    runner: Runner, name: str, conductor: Conductor, samples: Sequence[Sample]
+) -> dict[str, ExperienceRow]:
+    """Runs the conductor of a learner called `name` on questions; returns the rows within the budget by sample id."""
     if conductor.config.selector is None:
-        return {row.sample: row for row in await runner.run_conductor(samples, learner.name, conductor)}
+        return {row.sample: row for row in await runner.run_conductor(samples, name, conductor)}
     pairs = [(sample, _select(conductor.config.selector, sample)) for sample in samples]
     await runner.run_workflows(pairs)
     table = score_table(runner, samples)
@@ -87,8 +89,9 @@ async def run_learner(runner: Runner, learner: Learner, samples: Sequence[Sample
 
 
 async def _run_system(runner: Runner, learner: Learner, samples: Sequence[Sample]) -> SystemRows:
-    rows = await run_learner(runner, learner, samples)
-    selector = learner.apply(runner.conductor).config.selector
+    conductor = learner.apply(runner.conductor)
+    rows = await run_learned(runner, learner.name, conductor, samples)
+    selector = conductor.config.selector
     if selector is None:
         return SystemRows(learner.name, learner.description, rows, planner_calls=True)
     if len(selector.workflows) == 1:

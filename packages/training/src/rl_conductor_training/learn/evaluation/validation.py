@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.learn.evaluation.comparison import BASELINES
-from rl_conductor_training.learn.evaluation.proof import run_learner
+from rl_conductor_training.learn.evaluation.proof import run_learned
 from rl_conductor_training.learn.experience import ExperienceRow, cost_order
 from rl_conductor_training.learn.learn_run import LearnRun
 from rl_conductor_training.learn.learners.base import Learner, Lessons, SearchingLearner
@@ -62,8 +62,9 @@ async def validate_learners(
     run.begin("comparing the learners", plan.choosing)
     rows: dict[str, Mapping[str, ExperienceRow]] = {}
     for learner in run.learners:
-        if plan.tries_planners or learner.apply(run.runner.conductor).config.selector is not None:
-            learner_rows = await run_learner(run.runner, learner, validation)
+        conductor = learner.apply(run.runner.conductor)
+        if plan.tries_planners or conductor.config.selector is not None:
+            learner_rows = await run_learned(run.runner, learner.name, conductor, validation)
             if len(learner_rows) == len(validation):
                 rows[learner.name] = learner_rows
     if run.runner.is_exhausted:
