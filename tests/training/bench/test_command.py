@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,17 @@ def test_a_report_loads_nothing_from_other_sites(bench: Callable[..., Bench], fo
     assert html.count("<svg") >= 3
     assert not re.search(r"<(script|link|img|iframe|object)\b|\bsrc=|url\(\s*['\"]?(?!#)|@import", html)
     assert all(address.startswith("#") for address in re.findall(r'href="([^"]*)"', html))
+
+
+def test_the_remarks_of_the_report_are_printed(bench: Callable[..., Bench], folder: Path) -> None:
+    """The judge of the questions says neither yes nor no."""
+    lines = [{"question": f"add {n} 1", "answer": str(n + 1), "scoring": "judge"} for n in range(12)]
+    (folder / "test.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bench(ALONE)
+    config = folder / "bench.toml"
+    config.write_text(config.read_text().replace("[calibration]", 'options = { judge = "toy:adder" }\n[calibration]'))
+    result = CliRunner().invoke(app, ["bench", str(config), "--out", str(folder / "told")])
+    assert "The judge gave no clear verdict on 24 of 24 runs, which count as wrong" in result.stdout, result.output
 
 
 async def test_ctrl_c_prints_the_usage_and_how_to_resume(

@@ -146,6 +146,8 @@ def _print(report: Report) -> None:
                     )
                 out.print(table)
                 out.print()
+        for remark in section.remarks:
+            out.print(Text(f"{console.one_line(remark)}\n"))
         if section.cut_off.rows:
             out.print(Text(TITLE, style="bold"))
             out.print(_table(section.cut_off))
