@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"\d[\d.,:]*")
 _LETTERS = [chr(code) for code in range(0x0530)]  # of the Latin, Greek and Cyrillic scripts
 _UPPER, _LOWER = "".join(filter(str.isupper, _LETTERS)), "".join(filter(str.islower, _LETTERS))
 _NAME = re.compile(rf"(?<=[{_LOWER},;] )[{_UPPER}][\w'-]*(?: [{_UPPER}][\w'-]*)*")
+_FINAL_PUNCTUATION = " ?!.:…？！。"
 _NOUN_MARKER = re.compile(
     r"d(?:er|ie|as|en|em|es)|k?ein(?:e[nmrs]?)?|(?:welch|jed)e[nmrs]?|viele|im|am|zum|zur|vom|ins|ans", re.IGNORECASE
 )
@@ -72,9 +73,13 @@ def group_of(sample: Sample) -> str:
 
 
 def template(question: str) -> str:
-    """Masks quotes, numbers and names of a question, so that questions of one template become equal."""
+    """Masks quotes, numbers and names of a question, so that questions of one template become equal.
+
+    Punctuation at the end makes no difference: people often leave it out, and a question is of the same kind without.
+    """
     masked = _NAME.sub(_mask_name, _NUMBER.sub("<number>", _QUOTE.sub("<quote>", question)))
-    return " ".join(masked.lower().split())
+    words = " ".join(masked.lower().split())
+    return words.rstrip(_FINAL_PUNCTUATION) or words
 
 
 def _mask_name(match: re.Match[str]) -> str:
