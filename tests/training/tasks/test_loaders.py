@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import gzip
 import json
 import pickle
 import zlib
@@ -318,6 +319,14 @@ def test_all_wrong_rows_of_a_table_are_listed_by_the_numbers_of_a_spreadsheet(tm
         f"row 4 of {str(tmp_path / 'q.csv')!r} is not as expected: scoring 'exact' needs an answer, or a rubric for "
         "a judge; row 5 is not as expected: question: missing"
     )
+
+
+def test_a_folder_and_a_file_of_another_format_are_refused_with_the_formats(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"it is a folder; name a file of .* load_from_disk\(.*\).to_parquet\('quest"):
+        load_task(str(tmp_path))
+    (tmp_path / "q.jsonl.gz").write_bytes(gzip.compress(b'{"question": "q", "answer": "a"}'))
+    with pytest.raises(ConfigError, match=r"is not text in UTF-8; the formats are JSON Lines, CSV and Parquet$"):
+        load_task("jsonl", path=tmp_path / "q.jsonl.gz")
 
 
 def test_a_wrong_row_of_each_kind_is_described(tmp_path: Path) -> None:

@@ -119,6 +119,11 @@ def _find_loader(name: str) -> tuple[Callable[..., Task], list[str]]:
         return import_object(TASKS[task_name]), [argument] if argument else []
     if argument.isidentifier():
         return own_task_loader(name), []
+    if Path(name).is_dir():
+        raise ConfigError(
+            f"no task {name!r}: it is a folder; name a file of questions in JSON Lines, CSV or Parquet. One that the "
+            f"library datasets saved becomes such a file by load_from_disk({name!r}).to_parquet('questions.parquet')"
+        )
     if Path(name).suffix in FILE_SUFFIXES:
         cure = f"write 'jsonl:{name}' for the file" if Path(name).is_file() else "there is no such file"
         raise ConfigError(f"no task {name!r}: {cure}")

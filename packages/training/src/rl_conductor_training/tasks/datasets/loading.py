@@ -117,7 +117,7 @@ def _read_file(path: Path) -> Iterator[NumberedRow]:
             try:
                 yield from _read_table(file, path) if is_table else _read_json_lines(file, path)
             except UnicodeDecodeError as error:
-                hint = f": {SAVE_AS_CSV}" if is_table else ""
+                hint = f": {SAVE_AS_CSV}" if is_table else "; the formats are JSON Lines, CSV and Parquet"
                 raise ConfigError(f"can't read {str(path)!r}: it is not text in UTF-8{hint}") from error
 
 
