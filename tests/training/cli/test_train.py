@@ -119,6 +119,19 @@ def test_an_unusable_folder_is_told_before_torch_is_imported(
     assert re.search(problem, result.stderr)
 
 
+@pytest.mark.parametrize("remember", [True, False])
+def test_a_folder_of_runs_that_cannot_be_written_to_is_named_where_it_has_the_cache(
+    cli: Cli, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remember: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    config.write_text(CONFIG.replace("[pool.small]", f"[pool]\nsmall = {{}}\nremember = {str(remember).lower()}"))
+    runs = tmp_path / "runs"
+    (runs / "run").mkdir(parents=True)
+    monkeypatch.setattr("os.access", lambda path, _mode: path != runs)  # no permission would keep out root
+    output = cli("train", str(config), "--out", str(runs / "run")).output
+    assert (f"no permission to write in {str(runs)!r}" in " ".join(output.split())) == remember
+
+
 @pytest.mark.parametrize("changed", ["settings of seed", "workers: 'b' is new", "questions"])
 def test_a_run_with_other_inputs_is_told_before_torch_is_imported(
     cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch, changed: str

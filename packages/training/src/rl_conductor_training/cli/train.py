@@ -132,6 +132,8 @@ def train(
 
     limits = Limits(usd=usd, tokens=tokens, seconds=None if minutes is None else 60 * minutes)
     check_folder(folder)
+    if settings.pool.remember:
+        check_folder(folder.parent)  # which has the replies of all runs in it
     with open_pool(settings.pool, folder.parent / "replies.sqlite") as pool:
         check_run(settings, folder, pool, limits)
         _run_training(settings, folder, pool, last_step=max_steps, limits=limits)
