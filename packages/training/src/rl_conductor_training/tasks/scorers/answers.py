@@ -11,10 +11,15 @@ from decimal import Decimal, InvalidOperation
 
 _MINUS_SIGN = "\N{MINUS SIGN}"
 _THIN_BLANKS = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
-_NUMBER = re.compile(
-    rf"[-+{_MINUS_SIGN}]?(?:(?:\d{{1,3}}(?:[,{_THIN_BLANKS}]\d{{3}})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)(?:[eE][-+]?\d+)?"
+_DECIMAL_COMMA = (
+    rf"(?<![\d.,])(?:\d{{1,3}}(?:[.{_THIN_BLANKS}]\d{{3}})+,\d+|0,\d+|\d+,(?:\d{{1,2}}|\d{{4,}}))(?![.,]?\d)"
 )
-_DIGIT_GROUPS = re.compile(r"\D*\d{1,3}(?: \d{3})+(?:\.\d+)?\D*")
+"""A number whose comma can't stand between thousands: `3,5`, `0,125`, `1.234,50`, but not `1,290` or a list."""
+_NUMBER = re.compile(
+    rf"[-+{_MINUS_SIGN}]?(?:(?P<decimal_comma>{_DECIMAL_COMMA})"
+    rf"|(?:\d{{1,3}}(?:[,{_THIN_BLANKS}]\d{{3}})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)(?:[eE][-+]?\d+)?"
+)
+_DIGIT_GROUPS = re.compile(r"\D*\d{1,3}(?: \d{3})+(?:\.\d+|,\d{1,2})?\D*")
 _TO_ASCII = str.maketrans(_MINUS_SIGN, "-", f",{_THIN_BLANKS}")
 # Possessive, since a reply may hold thousands of blanks after "answer" and must not make us try every split of them.
 _FINAL = re.compile(r"answer\s*+(?:is|:)[\s:*]*+(.+)", re.IGNORECASE)
@@ -77,12 +82,15 @@ def extract_final_lines(text: str) -> str:
 
 
 def extract_last_number(text: str) -> Decimal | None:
-    """Extracts the last number in `text`, accepting thousands separators; `None` without one."""
-    numbers = _NUMBER.findall(text)
-    if not numbers:
+    """Extracts the last number in `text`, accepting thousands separators and decimal commas; `None` without one."""
+    matches = list(_NUMBER.finditer(text))
+    if not matches:
         return None
+    digits = matches[-1][0]
+    if matches[-1]["decimal_comma"]:
+        digits = digits.replace(".", "").replace(",", ".")
     try:
-        number = Decimal(numbers[-1].translate(_TO_ASCII))
+        number = Decimal(digits.translate(_TO_ASCII))
     except InvalidOperation:  # an exponent beyond the range of Decimal
         return None
     return number if number.adjusted() < _MAX_DIGITS else None
