@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -341,34 +341,87 @@ def full_disk(store: Store) -> Iterator[None]:
     def limit_size(connection: Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {size}")
 
-    def fail_to_insert(*arguments: Any) -> None:
-        if arguments[2].startswith("INSERT"):
-            raise OperationalError(arguments[2], {}, psycopg.errors.DiskFull("no space left on device"))
-
-    hook: Any = ("begin", limit_size) if engine.dialect.name == "sqlite" else ("before_cursor_execute", fail_to_insert)
-    event.listen(engine, *hook)
+    if engine.dialect.name == "postgresql":
+        with failing_disk(store, psycopg.errors.DiskFull("no space left on device")):
+            yield
+        return
+    event.listen(engine, "begin", limit_size)
     yield
     size = 2**30
-    if hook[1] is fail_to_insert:
-        event.remove(engine, *hook)
 
 
-async def test_writes_are_kept_while_the_disk_is_full(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def failing_disk(store: Store, error: Exception) -> Iterator[None]:
+    """A database whose disk takes no new rows."""
+    engine = store.write_queue._engine
+
+    def fail_to_insert(*arguments: Any) -> None:
+        if arguments[2].startswith("INSERT"):
+            raise OperationalError(arguments[2], {}, error)
+
+    event.listen(engine, "before_cursor_execute", fail_to_insert)
+    yield
+    event.remove(engine, "before_cursor_execute", fail_to_insert)
+
+
+def disk_error() -> Exception:
+    """SQLite's error of a disk that became read-only, or whose quota is used up."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    return error
+
+
+async def store_during(
+    store: Store, outage: AbstractContextManager[None], lost: list[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writes a row, which is tried often during the outage and stored after it."""
     monkeypatch.setattr(write_behind, "RETRY_DELAYS", (0.0, 0.0))
-    lost, tries = list[None](), list[None]()
-    store = await Store.open(url, on_lost_write=lambda: lost.append(None))
+    tries = list[None]()
 
     def insert(connection: Connection) -> None:
         tries.append(None)
         statement = "INSERT INTO sign_ins (digest, expires, identity) VALUES ('a', 0, :long)"
         connection.execute(text(statement), {"long": "x" * 100_000})
 
-    with full_disk(store):
+    with outage:
         store.write_queue.add(insert)
         await until(lambda: len(tries) > 10 or bool(lost))
     await store.write_queue.flush()
     assert not lost
     await store.aclose()
+
+
+async def test_writes_are_kept_while_the_disk_is_full(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = list[None]()
+    store = await Store.open(url, on_lost_write=lambda: lost.append(None))
+    await store_during(store, full_disk(store), lost, monkeypatch)
+
+
+@pytest.mark.parametrize("error", [disk_error(), psycopg.errors.IoError("could not extend file")])
+async def test_writes_are_kept_while_the_disk_has_errors(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = list[None]()
+    store = await Store.open(f"sqlite:///{tmp_path / 'runs.db'}", on_lost_write=lambda: lost.append(None))
+    await store_during(store, failing_disk(store, error), lost, monkeypatch)
+
+
+@contextmanager
+def read_only(url: str) -> Iterator[None]:
+    """A Postgres that takes no writes for a while, as hosted ones do before their disk is full."""
+    with psycopg.connect(url, autocommit=True, options="-c default_transaction_read_only=off") as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        connection.execute(f"SELECT pg_terminate_backend(pid) {others}")
+        yield
+        connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+
+
+async def test_writes_are_kept_while_postgres_is_read_only(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = list[None]()
+    store = await Store.open(postgres, on_lost_write=lambda: lost.append(None))
+    await store_during(store, read_only(postgres), lost, monkeypatch)
 
 
 async def test_a_caller_learns_that_the_store_is_unavailable_not_what_the_database_said(store: Store) -> None:

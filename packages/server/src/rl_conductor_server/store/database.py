@@ -17,7 +17,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, OperationalError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -44,6 +44,8 @@ WRITE_LOCK = {
     ),
 }
 """Lets one process write at a time; a process that stalls in its transaction loses the lock after 10 seconds."""
+READ_ONLY = "25006"
+"""Postgres's SQLSTATE of a database that takes no writes, such as a standby, or a hosted one whose disk is full."""
 TCP_TIMEOUTS = {
     "connect_timeout": 10,
     "tcp_user_timeout": 15_000,
@@ -126,6 +128,7 @@ def open_writer(url: str) -> Engine:
     else:
         options = _connect_args(address)
         engine = create_engine(address, connect_args=options, pool_pre_ping=True, pool_size=1, hide_parameters=True)
+        event.listen(engine, "handle_error", _reconnect_if_read_only, retval=True)
     event.listen(engine, "begin", _acquire_write_lock)
     return engine
 
@@ -222,6 +225,18 @@ def _configure_sqlite_writer(connection: Any, record: object) -> None:
 def _acquire_write_lock(connection: Connection) -> None:
     """Begins a transaction as the only writer of all processes: transactions that share rows could deadlock."""
     connection.exec_driver_sql(WRITE_LOCK[connection.dialect.name])
+
+
+def _reconnect_if_read_only(context: ExceptionContext) -> OperationalError | None:
+    """Treats a database that takes no writes like one that does not answer: the next connection may find the primary.
+
+    By itself, it is an `InternalError`, as of a write that would always fail.
+    """
+    error = context.original_exception
+    if getattr(error, "sqlstate", None) != READ_ONLY:
+        return None
+    context.is_disconnect = True
+    return OperationalError(context.statement, None, error)
 
 
 def _migrate(connection: Connection) -> None:

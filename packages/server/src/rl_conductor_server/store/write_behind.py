@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from rl_conductor.errors import ConductorError
-from rl_conductor_server.store.database import reason_of
+from rl_conductor_server.store.database import READ_ONLY, reason_of
 from rl_conductor_server.store.runs.run_writer import RunWrite, RunWriter
 
 log = logging.getLogger("rl_conductor_server.store")
@@ -49,8 +49,10 @@ Once it is back, what was answered without it is on disk after the last of these
 """
 MAX_SINGLE_ATTEMPTS = 3
 """Attempts at a single write that fails with a temporary error although the database is available."""
-DISK_FULL = "53100"
-"""Postgres's SQLSTATE of a disk that is full."""
+UNWRITABLE_STATES = (READ_ONLY, "53100", "58030")
+"""Postgres's SQLSTATEs of a database that can only be read, of a full disk, and of an error of the disk."""
+UNWRITABLE_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+"""SQLite's primary error codes of a full disk, and of one that has a quota, became read-only, or has an error."""
 BUSY_LOOP_DELAY, MAX_LOOP_PAUSE = 0.005, 0.05
 """Seconds of delay that show that the event loop is busy, and seconds that it then stands still at most."""
 
@@ -233,7 +235,7 @@ class WriteBehindQueue:
             try:
                 (result,) = await self._commit([self._batch[0]])
             except (OperationalError, InterfaceError) as error:
-                is_available = not _is_disk_full(error) and await self._is_database_available()
+                is_available = not _is_unwritable(error) and await self._is_database_available()
                 attempts += is_available
                 if self._closing or attempts >= MAX_SINGLE_ATTEMPTS:
                     return self._give_up_first(error)
@@ -310,10 +312,10 @@ class WriteBehindQueue:
         return await result
 
 
-def _is_disk_full(error: DBAPIError) -> bool:
-    """Returns `True` for a full disk: the database still answers, and commits writes that take no space."""
-    is_full = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    return is_full or getattr(error.orig, "sqlstate", None) == DISK_FULL
+def _is_unwritable(error: DBAPIError) -> bool:
+    """Returns `True` if the disk takes no writes: the database still answers, and commits what takes no space."""
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the other bits say which operation failed
+    return code in UNWRITABLE_CODES or getattr(error.orig, "sqlstate", None) in UNWRITABLE_STATES
 
 
 def _describe(write: object) -> str:
