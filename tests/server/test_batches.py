@@ -313,6 +313,19 @@ async def test_a_key_that_was_revoked_ends_its_requests(serve: Serve) -> None:
     assert (batch.status, batch.failed) == ("completed", 1)
 
 
+async def test_a_server_answers_the_requests_of_a_key_that_another_has_just_created(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_conductor_server.service.REFRESH_SECONDS", 3_600.0)
+    options: Any = {"store": shared(tmp_path), "keys": {"red": KEYS["red"]}, "admins": {"ann": KEYS["blue"]}}
+    front, back = await serve(**options, batches={"concurrency": 0}), await serve(**options)
+    admin = {"authorization": "Bearer key-of-blue"}
+    key = (await front.http.post("/admin/keys", json={"name": "new"}, headers=admin)).json()["key"]
+    made = await create(front.openai(key), [chat(1)])
+    batch = await ended_at(back, made.id, "new")
+    assert (batch.completed, batch.failed) == (1, 0)
+
+
 async def ended_at(at: At, batch: str, key: str) -> StoredBatch:
     """The batch once it has ended, from the store."""
     async with asyncio.timeout(SOON):

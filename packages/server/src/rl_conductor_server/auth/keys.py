@@ -236,6 +236,18 @@ class ApiKeys:
             )
             raise ApiError(message, status=403, code="metrics_not_allowed")
 
+    async def load(self, name: str) -> ApiKey:
+        """Returns the key of this name, also one that another process has created since the last `refresh`.
+
+        Raises:
+            ApiError: there is no such key.
+            StoreUnavailableError: the database does not answer.
+        """
+        known = {*(key.name for key in self), *(row.name for row in self._stored.values())}
+        if name not in known:
+            await self.refresh()
+        return self.find(name)
+
     def find(self, name: str) -> ApiKey:
         """Returns the key of this name.
 

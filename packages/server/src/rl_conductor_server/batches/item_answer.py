@@ -32,7 +32,7 @@ async def answer_item(service: Service, item: ClaimedItem, adapter: ApiAdapter) 
     Raises:
         ConductorError: the request is rejected, or there is no answer.
     """
-    body, key = item.body.encode(), service.keys.find(item.key)
+    body, key = item.body.encode(), await service.keys.load(item.key)
     with Exchange(service, adapter, key, item.idempotency_key) as exchange:
         exchange.reserve(len(body))
         await key.wait_for_rate()

@@ -46,7 +46,7 @@ async def start_replay(service: Service, row: RunRow, trace: Trace, change: Step
         previous_rounds = rounds_before(trace, change)
     except ConfigError:
         raise ApiError("There is no such step to change.", status=404, code="step_not_found") from None
-    key = service.keys.find(row.key)
+    key = await service.keys.load(row.key)
     key.check_rate()
     model = service.experiments.select_model(row.arm, key.find_model(service.catalog, row.model))
     parsed = ParsedRequest(
