@@ -102,6 +102,19 @@ async def test_a_process_that_only_reads_writes_nothing(store: Store, url: str) 
     assert [each for each in statements if each.startswith(("INSERT", "UPDATE", "DELETE"))] == []
 
 
+async def test_a_pooler_may_give_each_transaction_another_session_of_postgres(postgres: str) -> None:
+    """In another session, the name of a prepared statement stands for another one, or for none."""
+    store, prepared = await Store.open(postgres), text("SELECT count(*) FROM pg_prepared_statements")
+    for number in range(10):
+        store.begin_run(new_run(run=f"run-{number}", name=None))
+        await store.renew_leases([f"run-{number}"])
+        assert await store.get_run(f"run-{number}")
+    written = await store.write_queue.execute(lambda connection: connection.execute(prepared).scalar_one())
+    read = (await store._reader.execute(prepared)).scalar_one()
+    assert (written, read) == (0, 0)
+    await store.aclose()
+
+
 async def test_only_the_first_claim_gets_the_run(store: Store, url: str) -> None:
     other = await Store.open(url)
     claims = await asyncio.gather(*(each.claim(new_run(run=f"run-{i}")) for i, each in enumerate((store, other) * 5)))

@@ -243,8 +243,8 @@ class ApiKeys:
             ApiError: there is no such key.
             StoreUnavailableError: the database does not answer.
         """
-        known = {*(key.name for key in self), *(row.name for row in self._stored.values())}
-        if name not in known:
+        names = {*(key.name for key in self), *(row.name for row in self._stored.values())}
+        if name not in names:
             await self.refresh()
         return self.find(name)
 

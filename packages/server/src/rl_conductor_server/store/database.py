@@ -172,10 +172,15 @@ def _create_async_engine(address: URL) -> AsyncEngine:
 
 
 def _connect_args(address: URL) -> dict[str, Any]:
-    """Returns the options of `TCP_TIMEOUTS` that the URL does not set."""
+    """Returns the options of `TCP_TIMEOUTS` that the URL does not set, and prepares no statements.
+
+    A pooler such as PgBouncer may give each transaction another session, in which the name of a prepared statement
+    stands for one of another process.
+    """
     if address.drivername == DRIVERS["sqlite"]:
         return {}
-    return {name: value for name, value in TCP_TIMEOUTS.items() if name not in address.query}
+    timeouts = {name: value for name, value in TCP_TIMEOUTS.items() if name not in address.query}
+    return {"prepare_threshold": None, **timeouts}
 
 
 def _create_file(address: URL) -> None:

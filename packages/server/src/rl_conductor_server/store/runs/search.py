@@ -59,7 +59,6 @@ QUERY_CANCELED = "57014"
 _limit_time = select(
     func.to_regclass("runs_by_text").is_not(None),
     func.set_config("statement_timeout", str(POSTGRES_MILLISECONDS), literal_column("true")),
-    func.set_config("plan_cache_mode", "force_custom_plan", literal_column("true")),  # plans depend on the text
 )
 """Returns whether Postgres has the index, and limits the time of the queries that follow in the transaction."""
 
