@@ -146,6 +146,16 @@ async def test_a_shared_server_with_one_slot_gives_it_to_any_key() -> None:
         await made.end("a1", "a2")
 
 
+async def test_the_turns_of_keys_are_forgotten_when_no_run_waits() -> None:
+    async with runs(running=2, waiting=2) as made:
+        await made.start("a1", "b1", "c1", "d1")
+        await made.end("a1")
+        assert set(made.queue._turns) == {"b", "c"}
+        await made.end("b1")
+        assert set(made.queue._turns) == {"d"}
+        await made.end("c1", "d1")
+
+
 async def test_a_key_with_many_long_requests_does_not_keep_out_another(serve: Serve) -> None:
     opened, wait = gate()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from starlette.requests import HTTPConnection
 
+from rl_conductor._internal.formatting import counted
 from rl_conductor_server.auth.budgets import KeyBudget
 from rl_conductor_server.auth.keys import REFRESH_SECONDS, ApiKey, ApiKeys, check_names
 from rl_conductor_server.catalog import ModelCatalog
@@ -163,7 +164,7 @@ class Service:
         """Ends runs of servers that are gone, returns unused shares of budgets, and reads the canaries of others."""
         expired = await self.store.end_expired_runs(self.active_runs)
         if expired:
-            log.warning("%d runs ended as failed, as the server that ran them is gone", len(expired))
+            log.warning("%s of servers that are gone ended as failed", counted(len(expired), "run"))
             self.metrics.count_expired_runs(len(expired))
         for budget in self._budgets:
             budget.return_unused()

@@ -55,7 +55,7 @@ class RunQueue:
         self._max_waiting = max_waiting
         self._running = Counter[str]()
         self._turns: dict[str, int] = {}
-        """The number of the last admission of each key."""
+        """The number of the last admission of each key that had one since the queue was last empty."""
         self._admissions = 0
         self._waiters: list[_Waiter] = []
         self._mean_seconds = 1.0
@@ -136,6 +136,8 @@ class RunQueue:
 
     def _admit(self, key: str) -> None:
         self._running[key] += 1
+        if not self._waiters:  # nobody waits for a turn
+            self._turns.clear()
         self._admissions += 1
         self._turns[key] = self._admissions
 
