@@ -302,6 +302,14 @@ async def test_a_client_that_hangs_up_leaves_no_traceback(
     assert [getattr(record, "status", 200) for record in caplog.records if record.name.endswith(".access")] == [499]
 
 
+async def test_a_long_path_is_logged_in_part(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="rl_conductor_server.access")
+    at = await serve(keys=KEYS)
+    await at.http.get("/v1/" + "a" * 50_000)
+    (line,) = [record for record in caplog.records if record.name.endswith(".access")]
+    assert len(line.getMessage()) < 2000
+
+
 # -------------------------------------------------------------------------------------------- batches
 
 

@@ -18,6 +18,8 @@ FIELDS = "rl_conductor_server.log"
 QUIET_PATHS = ("/healthz", "/readyz", "/metrics")
 """Paths that probes request all the time; they are logged only if they fail."""
 CLIENT_GONE = 499
+MAX_PATH_CHARS = 1000
+"""Characters of a path that are logged: without a key, a client may send 64 KiB of them."""
 PATH_CHARS = "/:@-._~!$&'()*+,;="
 """Characters that a path may have unencoded, by RFC 3986."""
 
@@ -57,7 +59,7 @@ class AccessLog:
 def _log_request(scope: Scope, fields: dict[str, Any], seconds: float) -> None:
     metrics: Metrics = scope["app"].state.service.metrics
     metrics.count_request(_route_path(scope), fields["status"], seconds)
-    method, path, status = scope["method"], quote(scope["path"], safe=PATH_CHARS), fields["status"]
+    method, path, status = scope["method"], quote(scope["path"][:MAX_PATH_CHARS], safe=PATH_CHARS), fields["status"]
     if path in QUIET_PATHS and status < 400:
         return
     client = scope.get("client")
