@@ -49,8 +49,23 @@ def entry(family: str, number: int, question: str, answer: str, scoring: str) ->
     return {"id": name, "question": question, "answer": answer, "scoring": scoring, "domain": family, "group": name}
 
 
+def record_names(generator: random.Random) -> Iterator[str]:
+    """Yields the names of records, each once."""
+    used: set[str] = set()
+    while True:
+        name = f"Record {generator.randrange(1_000, 10_000)}"
+        if name not in used:
+            used.add(name)
+            yield name
+
+
 def questions(
-    sources: dict[str, list[dict[str, Any]]], size: int, generator: random.Random, *, first: int = 0
+    sources: dict[str, list[dict[str, Any]]],
+    size: int,
+    generator: random.Random,
+    records: Iterator[str],
+    *,
+    first: int = 0,
 ) -> Iterator[Pair]:
     """Yields `size` questions of each family, numbered from `first`, and the passage of each that needs one."""
     for number, row in enumerate(generator.sample(sources["gsm8k"], size), first):
@@ -62,7 +77,7 @@ def questions(
         if number < first + size:
             yield entry("asdiv", number, f"{text} {question}", answer, "numeric"), None
         else:
-            record = f"Record {generator.randrange(1_000, 10_000)}"
+            record = next(records)
             yield entry("records", number - size, f"{record}: {question}", answer, "numeric"), f"{record}: {text}"
     short = [row for row in sources["boolq"] if len(row["passage"]) <= MAX_PASSAGE]
     for number, row in enumerate(generator.sample(short, size), first):
@@ -107,9 +122,10 @@ def main() -> None:
     args = parser.parse_args()
     generator = random.Random(args.seed)
     sources = {family: read(args.wheels / file) for family, file in FILES.items()}
-    pairs = list(questions(sources, args.size, generator))
+    records = record_names(generator)
+    pairs = list(questions(sources, args.size, generator, records))
     generator.shuffle(pairs)
-    heldout = list(questions(without(sources, pairs), args.heldout, generator, first=args.size))
+    heldout = list(questions(without(sources, pairs), args.heldout, generator, records, first=args.size))
     write(args.out, pairs, heldout)
 
 

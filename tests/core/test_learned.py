@@ -30,6 +30,7 @@ from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.planning.routing.linear_score import LinearScore
 from rl_conductor.planning.routing.selector import WorkflowSelector
 from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor.prompting.worker_prompt import subtask_in
 from rl_conductor.replay import replay
 from rl_conductor.text.features import text_features
 from rl_conductor.types import Card, Request
@@ -69,6 +70,13 @@ async def test_a_selector_chooses_the_workflow_without_a_call_to_the_planner() -
     assert (await conductor.run("2 plus 2")).text == "4"
     assert not model.requests
     assert (await replay(chained)).text == "four"
+
+
+async def test_the_subtask_of_a_learned_workflow_of_one_step_reaches_its_worker() -> None:
+    adder = ScriptedModel("4")
+    conductor = Conductor(planner(), WorkerPool({"adder": adder}), selector=WorkflowSelector(workflows=(ADD,)))
+    await conductor.run("2 plus 2")
+    assert subtask_in(adder.requests[0].messages[-1].text) == "Add."
 
 
 def domain(question: str) -> Domain:

@@ -36,6 +36,7 @@ from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.plan_stream import PlanStream
 from rl_conductor.pool.pool import WorkerPool
+from rl_conductor.prompting.subtasks import ANSWER
 from rl_conductor.prompting.worker_prompt import NO_REPLY
 from rl_conductor.text.delimiters import escape_tags
 from rl_conductor.trace.events import AnswerDelta, Event, StepFinished
@@ -207,6 +208,20 @@ async def test_the_conversation_is_shown_to_every_worker_with_its_last_question_
     for request in model.requests:
         assert request.messages[:3] == turns[:3]
         assert is_about(request, "And now?")
+
+
+async def test_a_step_that_is_the_whole_task_and_reads_nothing_gets_the_conversation_as_it_is() -> None:
+    turns = (Message.user("Hi."), Message.assistant("Hello."), Message.user("And now?"))
+    model = ScriptedModel("ok")
+
+    await Bench(pool_of(a=model), request=Request(messages=turns)).run(
+        workflow(("a", ANSWER, ()), ("a", "Do part of it.", ()), ("a", ANSWER, (0, 1)))
+    )
+
+    alone, part, last = model.requests
+    assert alone.messages == turns
+    assert (subtask_of(part), is_about(part, "And now?")) == ("Do part of it.", True)
+    assert (subtask_of(last), is_about(last, "And now?"), len(evidence_of(last))) == (ANSWER, True, 2)
 
 
 async def test_only_the_final_step_gets_the_callers_tools_format_and_sampling() -> None:

@@ -41,8 +41,6 @@ class RoundContext:
     previous_rounds: Sequence[Round] = ()
     """Read by the planner, and by steps with `recall`."""
     hedges: Hedges = field(default_factory=Hedges)
-    passthrough: bool = False
-    """Send the worker the bare conversation, without a subtask, because the plan is a single step."""
     stream: bool = False
     """Emit the final step's reply as it is generated, if `apply` finds no reason against it."""
     streamed_pieces: list[str] = field(default_factory=list, init=False)
@@ -59,12 +57,11 @@ class RoundContext:
     """Set when the plan is complete."""
 
     def apply(self, plan: PlanRecord) -> None:
-        """Decides for a plan whether its worker gets the bare conversation, and whether the answer is streamed.
+        """Decides for a plan whether the final reply is streamed.
 
-        It is streamed if it is certain to be the answer: no other round follows, and no guardrail may refuse it.
+        It is if it is certain to be the answer: no other round follows, and no guardrail may refuse it.
         """
         is_last_round = self.number + 1 >= self.run.limits.rounds
-        self.passthrough = plan.is_unplanned and plan.workflow is not None and len(plan.workflow.steps) == 1
         self.stream = self.stream and (plan.is_unplanned or is_last_round)
         if self.stream and self.run.all_guardrails:  # text that was sent can't be taken back
             self.stream = not checks_replies(self.run)

@@ -17,6 +17,7 @@ from rl_conductor.execution.round_context import RoundContext
 from rl_conductor.guardrails.runner import GuardrailRunner
 from rl_conductor.pool.worker import Worker
 from rl_conductor.prompting.request_inputs import select_inputs, select_question
+from rl_conductor.prompting.subtasks import ANSWER
 from rl_conductor.prompting.worker_prompt import Evidence, hide_attachments, with_prompt, worker_prompt
 from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, ReasoningDelta, StepFinished, StepStarted
@@ -55,6 +56,14 @@ class StepRun:
         """The step as run: its worker is the current one."""
         return self.round.steps[self.index]
 
+    @property
+    def is_whole_task(self) -> bool:
+        """Whether the step is the whole task and reads nothing.
+
+        Its worker then gets the conversation unchanged, because small models answer fewer questions in a step's prompt.
+        """
+        return self.planned.subtask == ANSWER and not self.evidence
+
     async def run(self) -> StepResult:
         """Waits for the steps in the access list, calls a worker, and emits the result.
 
@@ -79,7 +88,7 @@ class StepRun:
         if continued is not None:  # the prompt is the same, and so is what it contains
             prompt_as_sent, sources, subject = continued.prompt, continued.sources, continued.subject
         else:
-            prompt_as_sent = None if self.round.passthrough else prompt
+            prompt_as_sent = None if self.is_whole_task else prompt
             sources, subject = self.round.sources(self.index), digest_subject(self.round.request)
         return Continuation(
             worker=worker,
@@ -120,10 +129,10 @@ class StepRun:
     # ------------------------------------------------------------------------------- the request
 
     def _prompt(self, inputs: Sequence[StepResult]) -> str:
-        if self.round.passthrough:
-            return self.round.question
         evidence = self._earlier_rounds() + [Evidence.of(str(result.index + 1), result) for result in inputs]
         self.evidence = tuple(evidence)
+        if self.is_whole_task:
+            return self.round.question
         names = self.planned.inputs
         question = self.round.question if names is None else select_question(self.round.request.messages, names)
         return worker_prompt(question, evidence, self.planned.subtask, key=self.round.run.delimiter_key)
@@ -140,7 +149,7 @@ class StepRun:
 
     def _request(self, prompt: str, worker: Worker, request: Request | None = None) -> Request:
         request, can = request or self.round.request, worker.model.capabilities
-        messages = request.messages if self.round.passthrough else with_prompt(request.messages, prompt)
+        messages = request.messages if self.is_whole_task else with_prompt(request.messages, prompt)
         messages = select_inputs(messages, self.planned.inputs)
         messages = hide_attachments(messages, images=can.images, files=can.files)
         if worker.instructions:
@@ -279,7 +288,7 @@ class StepRun:
         guard = CallGuard(runner, worker.card, self.round.request, self.evidence, is_last=self.last)
         parts = await guard.check_prompt(self.planned.subtask)
         prompt = prompt_in(parts.request.messages)
-        if not self.round.passthrough:
+        if not self.is_whole_task:
             question = select_question(parts.request.messages, self.planned.inputs)
             prompt = worker_prompt(question, parts.evidence, parts.subtask, key=self.round.run.delimiter_key)
         self.redacted_prompts[worker.name] = prompt
