@@ -18,7 +18,13 @@ from rl_conductor.guardrails.runner import GuardrailRunner
 from rl_conductor.pool.worker import Worker
 from rl_conductor.prompting.request_inputs import select_inputs, select_question
 from rl_conductor.prompting.subtasks import ANSWER
-from rl_conductor.prompting.worker_prompt import Evidence, hide_attachments, with_prompt, worker_prompt
+from rl_conductor.prompting.worker_prompt import (
+    Evidence,
+    hide_attachments,
+    prompt_after_replies,
+    with_prompt,
+    worker_prompt,
+)
 from rl_conductor.trace.checks import ENDS_RUN, GuardrailCheck
 from rl_conductor.trace.events import AnswerDelta, ReasoningDelta, StepFinished, StepStarted
 from rl_conductor.trace.outcomes import CANCELLED
@@ -151,6 +157,8 @@ class StepRun:
         request, can = request or self.round.request, worker.model.capabilities
         messages = request.messages if self.is_whole_task else with_prompt(request.messages, prompt)
         messages = select_inputs(messages, self.planned.inputs)
+        if self._has_subtask:
+            messages = prompt_after_replies(messages, prompt)
         messages = hide_attachments(messages, images=can.images, files=can.files)
         if worker.instructions:
             messages = _with_instructions(messages, worker.instructions)
@@ -162,6 +170,12 @@ class StepRun:
         timeout = request.timeout if worker.timeout is None else worker.timeout
         sampling = _override(defaults, request.sampling)
         return request.model_copy(update={"messages": messages, "sampling": sampling, "timeout": timeout})
+
+    @property
+    def _has_subtask(self) -> bool:
+        """Whether the prompt is more than the caller's last message."""
+        continued = self.round.continued
+        return not self.is_whole_task or (continued is not None and continued.prompt is not None)
 
     # --------------------------------------------------------------------------------- the worker
 

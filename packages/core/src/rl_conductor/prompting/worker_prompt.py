@@ -87,6 +87,25 @@ def with_prompt(conversation: Sequence[Message], prompt: str) -> tuple[Message, 
     return (*conversation[:last], replaced, *conversation[last + 1 :])
 
 
+def prompt_after_replies(messages: tuple[Message, ...], prompt: str) -> tuple[Message, ...]:
+    """Moves the prompt, which is the last user message, behind the replies to it; its question stays in its place.
+
+    A conversation ends with a reply if it comes from another agent of a graph, for example. A prompt in front of that
+    reply would count as answered, and newer Claude models reject conversations that end with a reply.
+    """
+    index = last_user_index(messages)
+    following = () if index is None else messages[index + 1 :]
+    replies = [i for i, turn in enumerate(following, 1) if turn.role == "assistant" and not turn.tool_calls]
+    if index is None or not replies:
+        return messages
+    message, end, question = messages[index], replies[-1], question_in(prompt)
+    texts = tuple(part for part in message.content if isinstance(part, TextPart))
+    attachments = tuple(part for part in message.content if not isinstance(part, TextPart))
+    own_parts = (TextPart.unchecked(text=question), *attachments) if question else attachments
+    question_turn, prompt_turn = (message.model_copy(update={"content": parts}) for parts in (own_parts, texts))
+    return (*messages[:index], question_turn, *following[:end], prompt_turn, *following[end:])
+
+
 def hide_attachments(conversation: Sequence[Message], *, images: bool, files: bool) -> tuple[Message, ...]:
     """Replaces the images and files that a model does not support by notes before the text of their message."""
     if images and files:
