@@ -15,7 +15,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable, RunnableLambda
 
 from langchain_conductor import ChatConductor, RunnableConductor, create_conductor
-from rl_conductor import ConfigError, ModelError, RunError, ScriptedModel
+from rl_conductor import ConfigError, ModelError, Policy, RunError, ScriptedModel
 from rl_conductor.errors import ContextLengthError, ModelTimeoutError
 from rl_conductor.models.vendor_errors import status_error
 from rl_conductor.types import Request
@@ -88,6 +88,14 @@ def test_different_errors_say_whether_a_retry_may_help() -> None:
     with pytest.raises(lc_errors.ModelError) as caught:
         chat(status(503), status(429)).invoke("Why?")
     assert caught.value.is_retryable
+
+
+def test_the_error_is_that_of_the_worker_that_should_answer_and_not_of_the_drafts() -> None:
+    planner = ScriptedModel('model_id = [0, 1]\nsubtasks = ["Draft.", "Answer."]\naccess_list = [[], ["all"]]')
+    workers = {"drafter": ScriptedModel("A draft."), "editor": failing(status(429))}
+    model = ChatConductor(workers, planner=planner, policy=Policy(final="editor"), max_retries=0)
+    with pytest.raises(lc_errors.ModelRateLimitError):
+        model.invoke("Why?")
 
 
 def test_the_retries_of_an_agent_leave_out_errors_that_stay() -> None:

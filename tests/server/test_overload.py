@@ -10,6 +10,7 @@ import anthropic
 import openai
 import pytest
 
+from core.runs import plan
 from rl_conductor.models.base import Capabilities
 from rl_conductor.models.openai.adapter import OpenAIModel
 from rl_conductor.models.scripted import ScriptedModel
@@ -61,6 +62,19 @@ async def test_overload_of_all_workers_is_reported_with_retry_after(
         calls = (await at.service.store.get_trace(run)).calls  # type: ignore[union-attr]
         assert {(call.status, call.retry_after) for call in calls if call.worker == "a"} == {(statuses[0], 120.0)}
         assert f"(HTTP {statuses[0]})" in (await at.http.get(f"/runs/{run}")).text
+
+
+async def test_overload_of_the_worker_that_answers_is_worth_a_retry_although_a_draft_succeeded(serve: Serve) -> None:
+    async with vendor(b="") as upstream:
+        upstream.refusals = {"b": (429, LONG_WAIT)}
+        pool: Any = {"a": ScriptedModel("A draft."), "b": OpenAIModel("b", base_url=upstream.url)}
+        at = await serve(pool, planner=plan((0, "Draft it.", []), (1, "Say it.", ["all"])))
+        with pytest.raises(openai.RateLimitError) as caught:
+            await at.openai().chat.completions.create(
+                model="conductor-mini", messages=MESSAGES, extra_body={"conductor": {"policy": {"final": "b"}}}
+            )
+    assert caught.value.code == "upstream_rate_limit"
+    assert caught.value.response.headers["retry-after"] == "120"
 
 
 @pytest.mark.parametrize("limited", ["key", "request"])

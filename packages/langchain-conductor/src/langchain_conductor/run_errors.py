@@ -60,12 +60,12 @@ STATUS_ERRORS: dict[int, type[RunError]] = {
 def to_langchain_error(error: RunError) -> RunError:
     """Returns the error as one of LangChain's as well, so that its middleware and fallbacks retry the right ones.
 
-    The kind is that of the last call to each worker. If they failed in different ways, it says only whether all of them
-    are worth a retry.
+    The kind is that of the last call to each worker that was asked for the answer. If they failed in different ways, it
+    says only whether all of them are worth a retry.
     """
     if type(error) is not RunError:
         return error
-    calls = {call.worker: call for call in error.trace.calls if call.worker is not None and not call.is_check}.values()
+    calls = {call.worker: call for call in error.trace.answer_calls}.values()
     kinds = {_error_type(call) for call in calls}
     if len(kinds) == 1:
         kind = kinds.pop()

@@ -162,7 +162,7 @@ def _last_error(trace: Trace) -> ApiError:
     calls, message = trace.calls, _message(trace)
     if calls and calls[-1].outcome == "refused":
         return invalid_request(f"a limit stopped the run: {calls[-1].error}", code="limit_exceeded")
-    last_calls = _last_calls(calls)
+    last_calls = _last_calls(trace.answer_calls)
     if last_calls and all(call.status in REQUEST_FAULTS for call in last_calls):
         return invalid_request(message)
     return ApiError(message, status=502, code="upstream_error")
@@ -170,12 +170,12 @@ def _last_error(trace: Trace) -> ApiError:
 
 def _last_calls(calls: Iterable[Call]) -> Collection[Call]:
     """Returns the last call to every worker."""
-    return {call.worker: call for call in calls if call.worker is not None and not call.is_check}.values()
+    return {call.worker: call for call in calls}.values()
 
 
 def _context_error(trace: Trace) -> ApiError | None:
     """Returns the error of a request that is too long for every worker."""
-    last_calls = _last_calls(trace.calls)
+    last_calls = _last_calls(trace.answer_calls)
     if not last_calls or not all(call.context_exceeded for call in last_calls):
         return None
     return invalid_request(_message(trace), code=CONTEXT_LENGTH)
@@ -186,11 +186,11 @@ def _message(trace: Trace) -> str:
 
 
 def overload_error(trace: Trace) -> ApiError | None:
-    """Returns an error that is worth a retry if all vendors that were asked are overloaded.
+    """Returns an error that is worth a retry if all vendors that were asked for the answer are overloaded.
 
     Calls that a budget refused were not sent: the budget may have had no room only for a further try or replacement.
     """
-    last_calls = _last_calls(call for call in trace.calls if call.outcome != "refused")
+    last_calls = _last_calls(call for call in trace.answer_calls if call.outcome != "refused")
     if not last_calls or not all(call.retryable and call.status in OVERLOAD_STATUSES for call in last_calls):
         return None
     waits = [call.retry_after for call in last_calls if call.retry_after is not None]

@@ -336,6 +336,13 @@ class Trace(Value):
         return tuple([call for round_ in self.rounds for call in round_.calls])
 
     @property
+    def answer_calls(self) -> tuple[Call, ...]:
+        """The calls to workers for the answer: those of the newest last step, or of all steps if it made none."""
+        last = self.rounds[-1].results[-1:] if self.rounds else ()
+        calls = [call for result in last for call in result.calls] or self.calls
+        return tuple([call for call in calls if call.worker is not None and not call.is_check])
+
+    @property
     def usage(self) -> Usage:
         """The usage of the whole run, including planning and failed calls."""
         return total(call.usage for call in self.calls)
