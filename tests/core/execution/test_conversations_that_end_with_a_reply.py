@@ -61,8 +61,10 @@ async def test_after_a_tool_call_the_worker_sees_what_it_saw_before_it() -> None
     conductor = Conductor(ScriptedModel([plan((0, "Answer.", []))]), pool_of(a=worker))
     tools = (Tool(name="look"),)
 
-    calls = (await conductor.run(Request(messages=(ASKED, SAID), tools=tools))).completion.message
-    await conductor.run(Request(messages=(ASKED, SAID, calls, Message.tool("1", "red")), tools=tools))
+    completion = (await conductor.run(Request(messages=(ASKED, SAID), tools=tools))).completion
+    assert completion is not None
+    result = Message.tool("1", "red")
+    await conductor.run(Request(messages=(ASKED, SAID, completion.message, result), tools=tools))
 
     first, second = worker.requests
     assert second.messages[:3] == first.messages
