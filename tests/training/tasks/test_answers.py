@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import time
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rl_conductor_training.tasks.scorers.answers import (
+    contains_words,
     extract_boxed,
     extract_choice,
     extract_final_answer,
     extract_final_lines,
+    extract_label,
     extract_last_number,
     join_digit_groups,
     normalize_text,
@@ -205,3 +210,73 @@ def test_answers_are_extracted_in_linear_time(text: str) -> None:
     extract_choice(text, "ABCD")
     normalize_text(text)
     join_digit_groups(text)
+
+
+TICKETS = ["billing", "technical", "billing refund"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        ("billing", "billing"),
+        ("The category is: **Billing**.", "billing"),
+        ("I would say that this is a billing ticket.", "billing"),
+        ("It is a billing refund.", "billing refund"),
+        ("Category: billing\nReason: it is about a technical invoice.", "billing"),
+        ('{"category": "technical"}', "technical"),
+        ("Billing or technical? The answer is technical", "technical"),
+        ("technical, not billing", None),
+        ("nontechnical", None),
+        ("I can't say.", None),
+        ("", None),
+    ],
+)
+def test_extract_label_returns_the_only_label_that_a_reply_chooses(reply: str, label: str | None) -> None:
+    assert extract_label(reply, TICKETS) == label
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [
+        ("B", "B"),
+        ("B) Rome", "B"),
+        ("The correct option is B.", "B"),
+        ("Correct option: B", "B"),
+        ("A good choice is B.", "B"),
+        ("It is a bird.", None),
+        ("A or B", None),
+    ],
+)
+def test_extract_label_finds_letters_that_are_no_words(reply: str, label: str | None) -> None:
+    assert extract_label(reply, list("ABCD")) == label
+
+
+@given(reply=st.text() | st.text(alphabet="ABCD a:.answer{}\\boxed\n"))
+def test_extract_label_returns_a_label_or_none_for_any_reply(reply: str) -> None:
+    for labels in (list("ABCD"), TICKETS):
+        assert extract_label(reply, labels) in (None, *labels)
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("part", ["a", "A ", "billing ", "answer: ", "billing:", "billing\n", "\\boxed{"])
+def test_extract_label_takes_linear_time(part: str) -> None:
+    began = time.process_time()
+    for labels in (list("ABCD"), TICKETS):
+        extract_label(part * (1_000_000 // len(part)), labels)
+    assert time.process_time() - began < 8
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "contained"),
+    [
+        ("It costs 30  EURO now", "30 Euro", True),
+        ("It costs 130 euros", "30 Euro", False),
+        ("It costs 30.5", "30", False),
+        ("It costs 1,030", "030", False),
+        ("It costs 30.", "30", True),
+        ("3.Paris", "Paris", True),
+        ("Paris", "?!", False),
+    ],
+)
+def test_contains_words_finds_whole_words_and_numbers(text: str, expected: str, contained: bool) -> None:
+    assert contains_words(text, expected) is contained

@@ -235,20 +235,59 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
         {"question": "A date?", "answer": r"\d{4}-\d\d-\d\d", "scoring": "regex"},
         {"question": "Write add.", "scoring": "code", "tests": "assert add(1, 2) == 3", "domain": "code"},
         {"question": "Echo.", "scoring": "code", "cases": [{"stdin": "a\n", "stdout": "a"}]},
+        {"question": "Largest city of the USA?", "answer": ["NYC", "New York"], "scoring": "includes"},
+        {"question": "Which kind?", "answer": "billing", "choices": ["billing", "technical"]},
+        {"question": "When?", "answer": "2026-03-05", "scoring": "date"},
+        {"question": "Who?", "answer": {"name": "Ann", "age": 3}, "scoring": "json"},
         {"question": "Greet.", "rubric": "Is polite."},
         {"question": "Why?", "answer": "because", "scoring": "judge", "id": "why"},
     ]
     task = load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", *rows), judge=ScriptedModel("yes"))
     assert (task.name, task.samples[-1].id, task.samples[0].id) == ("mine", "why", "0")
     assert [sample.details.get("judge") for sample in task.samples[-2:]] == ["scripted:scripted"] * 2
-    right = ["Paris", "95", r"\boxed{0.5}", "on 2026-01-31", ADD, "print(input())", "Welcome!", "Because it is."]
-    wrong = ["Rome", "80", r"\boxed{0.4}", "never", "def add(a, b): return 4", "print('b')", "", ""]
+    right = ["Paris", "95", r"\boxed{0.5}", "on 2026-01-31", ADD, "print(input())"]
+    right += ["It is New York.", "The kind is: billing.", "5 March 2026", '{"age": 3, "name": "Ann"}']
+    right += ["Welcome!", "Because it is."]
+    wrong = ["Rome", "80", r"\boxed{0.4}", "never", "def add(a, b): return 4", "print('b')"]
+    wrong += ["Boston", "technical", "2026-05-03", '{"age": 3}', "", ""]
     assert [(await task.score(sample, reply)).value for sample, reply in zip(task.samples, right, strict=True)] == [
         1
-    ] * 8
+    ] * 12
     assert [(await task.score(sample, reply)).value for sample, reply in zip(task.samples, wrong, strict=True)] == [
         0
-    ] * 8
+    ] * 12
+
+
+async def test_the_choices_of_a_file_are_all_answers_with_that_scoring(tmp_path: Path) -> None:
+    table = "question,scoring,answer\nLate?,choice,billing\nBroken?,choice,technical\nOther?,exact,other\n"
+    (tmp_path / "q.csv").write_text(table)
+    task = load_task("jsonl", path=tmp_path / "q.csv")
+    assert [sample.details.get("choices") for sample in task.samples] == [("billing", "technical")] * 2 + [None]
+    assert (await task.score(task.samples[0], "It is billing, and no other.")).right
+    assert not (await task.score(task.samples[0], "It is billing or technical.")).right
+    part = load_task("jsonl", path=tmp_path / "q.csv", split="train")
+    assert {sample.details.get("choices") for sample in part.samples} <= {("billing", "technical"), None}
+
+
+def test_a_single_label_in_a_file_is_no_choice(tmp_path: Path) -> None:
+    rows = ({"question": str(number), "answer": "yes", "scoring": "choice"} for number in range(3))
+    with pytest.raises(ConfigError, match=r"the answer 'yes'; write the other labels, too, such as \"choices\": \["):
+        load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", *rows))
+
+
+async def test_json_in_a_cell_of_a_table_is_compared_as_json(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text('question,scoring,answer\nWho?,json,"{""age"": 3}"\n')
+    task = load_task("jsonl", path=tmp_path / "q.csv")
+    assert await values(task, '{"age": 3.0}', "3") == [1, 0]
+
+
+@pytest.mark.parametrize("answer", [[1, "a"], 3, True, None, {"a": None}, '"text"', "[1]"])
+async def test_json_answers_may_be_of_any_kind(answer: Any, tmp_path: Path) -> None:
+    row = {"question": "q", "answer": answer, "scoring": "json"}
+    if answer is None:
+        row["answer"] = "null"
+    task = load_task("jsonl", path=write_rows(tmp_path / "mine.jsonl", row))
+    assert await values(task, task.samples[0].answer, '{"other": 1}') == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -258,10 +297,26 @@ async def test_a_jsonl_file_supports_every_scoring_method(tmp_path: Path) -> Non
         ({"question": "q", "scoring": "code"}, "needs tests or cases"),
         (
             {"question": "q", "answer": "x", "scoring": "numeric"},
-            "needs a number as answer, such as 3.5 or 1,290, not 'x'",
+            "needs a number with a decimal point as answer, such as 3.5 or 1,290, not 'x'",
         ),
         ({"question": "q", "answer": "3,5", "scoring": "numeric"}, "row 1 of .* such as 3.5 or 1,290, not '3,5'"),
         ({"question": "q", "answer": "0,125", "scoring": "numeric"}, "row 1 of .* not '0,125'"),
+        ({"question": "q", "answer": ["1", "x"], "scoring": "numeric"}, "row 1 of .* not 'x'"),
+        ({"question": "q", "answer": "3/5/2026", "scoring": "date"}, "such as 2026-03-05, not '3/5/2026'"),
+        ({"question": "q", "answer": "Ann", "scoring": "json"}, "needs JSON as answer, such as .*, not 'Ann': "),
+        ({"question": "q", "answer": '{"a": 1, "a": 2}', "scoring": "json"}, "a key occurs twice"),
+        ({"question": "q", "answer": {"age": 3}}, "answer: write text or a number, .* or scoring 'json', not {'age'"),
+        ({"question": "q", "answer": True}, "answer: write text or a number, .* or scoring 'json', not True"),
+        ({"question": "q", "answer": ["x", " "]}, "answer: one of the accepted answers is empty; remove it"),
+        ({"question": "q", "answer": []}, "scoring 'exact' needs an answer"),
+        ({"question": "q", "answer": ["x", "y"], "scoring": "judge"}, "'judge' compares with one answer"),
+        ({"question": "q", "answer": "x", "choices": ["y", "z"]}, "the answer 'x' is none of the choices: 'y', 'z'"),
+        ({"question": "q", "answer": "x", "choices": ["x"]}, "choices: write at least 2 items"),
+        (
+            {"question": "q", "answer": "x", "choices": ["x", "y"], "scoring": "exact"},
+            "choices belong to scoring 'choice', not 'exact'",
+        ),
+        ({"question": "q", "answer": "x", "Labels": ["x"]}, "labels: there is no such setting; rename it to choices"),
         ({"question": "q", "answer": "(", "scoring": "regex"}, "row 1 of .* is no regular expression"),
         ({"question": "q", "answer": "x", "scoring": "vibes"}, "scoring: write 'exact'"),
         ({"question": " ", "answer": "x"}, "row 1 of .* question: missing"),

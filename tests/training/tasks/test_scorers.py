@@ -10,9 +10,10 @@ from rl_conductor import ScriptedModel
 from rl_conductor.errors import ConfigError, ModelError, RateLimitError
 from rl_conductor.scoring import Sample
 from rl_conductor.types import Price
+from rl_conductor_training.tasks.scorers.accepted import accept_any
 from rl_conductor_training.tasks.scorers.judge import Judge, load_judge
 from rl_conductor_training.tasks.scorers.mathematics import math_equal
-from rl_conductor_training.tasks.scorers.text import exact, multiple_choice, numeric, regex
+from rl_conductor_training.tasks.scorers.text import choice, exact, includes, multiple_choice, numeric, regex
 
 
 def sample(answer: str, **details: Any) -> Sample:
@@ -89,6 +90,28 @@ async def test_a_regex_is_searched_with_a_timeout() -> None:
     score = await regex(sample(r"(a+)+$"), "a" * 60 + "b")
     assert "took too long" in score.explanation
     assert time.monotonic() - began < 30
+
+
+async def test_includes_finds_the_answer_anywhere_in_the_reply() -> None:
+    score = await includes(sample("Paris"), "It is Paris, of course.\n\nDo you have another question?")
+    assert (score.right, score.answer) == (True, "Paris")
+    assert not (await includes(sample("Paris"), "Parisian food")).right
+
+
+async def test_choice_compares_the_label_of_a_reply() -> None:
+    question = sample("Billing", choices=("billing", "technical"))
+    assert (await choice(question, "The category is: billing.")).right
+    assert (await choice(question, "technical")).explanation == "'technical' was found, but 'Billing' is right"
+    assert (await choice(question, "billing or technical")).explanation.startswith("no answer was found")
+
+
+async def test_any_of_several_accepted_answers_is_right() -> None:
+    question = sample("NYC", accepted=("NYC", "New York City"))
+    score = accept_any(exact)
+    assert (await score(question, "NYC")).right
+    assert (await score(question, "New York City")).right
+    wrong = await score(question, "Boston")
+    assert wrong.explanation == "'Boston' was found, but 'New York City' is right; so would be 'NYC'"
 
 
 async def test_multiple_choice() -> None:

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rl_conductor._internal.validation import field_errors
+from rl_conductor.errors import ConfigError
 from rl_conductor.models import Model
 from rl_conductor.scoring import Sample, Score, Scorer, Split, Task
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Value
 from rl_conductor_training.tasks.datasets.loading import DataRow, HubDataset, build_task
+from rl_conductor_training.tasks.scorers.accepted import ACCEPTED, accept_any, accepted_answers
+from rl_conductor_training.tasks.scorers.answers import normalize_text
+from rl_conductor_training.tasks.scorers.dates import is_date, same_date
+from rl_conductor_training.tasks.scorers.json_answers import json_equal, parse_json
 from rl_conductor_training.tasks.scorers.judge import Judge, load_judge
 from rl_conductor_training.tasks.scorers.mathematics import math_equal
 from rl_conductor_training.tasks.scorers.programs import passes_tests
-from rl_conductor_training.tasks.scorers.text import exact, numeric, regex
+from rl_conductor_training.tasks.scorers.text import choice, exact, includes, numeric, regex
 
-SCORERS: dict[str, Scorer] = {
-    "exact": exact,
-    "numeric": numeric,
-    "math": math_equal,
-    "regex": regex,
+Scoring = Literal["exact", "includes", "choice", "numeric", "date", "json", "math", "regex", "code", "judge"]
+SCORERS: dict[Scoring, Scorer] = {
+    "exact": accept_any(exact),
+    "includes": accept_any(includes),
+    "choice": accept_any(choice),
+    "numeric": accept_any(numeric),
+    "date": accept_any(same_date),
+    "json": json_equal,
+    "math": accept_any(math_equal),
+    "regex": accept_any(regex),
     "code": passes_tests,
 }
 
@@ -51,6 +63,8 @@ class TaskLine(Value, coerce_numbers_to_str=True):
         ),
         **dict.fromkeys(
             (
+                "accepted",
+                "answers",
                 "expected",
                 "expected answer",
                 "expected_answer",
@@ -63,14 +77,18 @@ class TaskLine(Value, coerce_numbers_to_str=True):
             "there is no such setting; rename it to answer, which is the right one, or remove it",
         ),
         **dict.fromkeys(
+            ("classes", "labels", "options"),
+            "there is no such setting; rename it to choices, which is a list of all labels, or remove it",
+        ),
+        **dict.fromkeys(
             ("comment", "comments", "note", "notes", "kommentar", "notiz"), "there is no such setting; remove it"
         ),
     }
     question: str = Field(min_length=1)
-    answer: str = ""
-    """The right answer; for `regex` a pattern."""
-    scoring: Literal["exact", "numeric", "math", "regex", "code", "judge"] = "exact"
-    """By default `judge` with a rubric, `exact` without one."""
+    answer: tuple[str, ...] = ()
+    """The right answer, or several of which each is right; for `regex` a pattern, for `json` one value of any kind."""
+    scoring: Scoring = "exact"
+    """By default `judge` with a rubric, `choice` with choices, else `exact`."""
     rubric: str = ""
     """For `judge`: what a reply has to fulfil, instead of a right answer."""
     id: str | None = None
@@ -79,6 +97,8 @@ class TaskLine(Value, coerce_numbers_to_str=True):
     contrast: str = ""
     group: str = ""
     """Questions of one template or source, which `rl-conductor learn` never splits between training and test."""
+    choices: tuple[str, ...] | None = Field(default=None, min_length=2)
+    """For `choice`: all labels; by default all answers of the file with this scoring."""
     tolerance: float | None = Field(default=None, ge=0)
     """For `numeric`: maximum relative difference."""
     tests: str | None = None
@@ -88,8 +108,24 @@ class TaskLine(Value, coerce_numbers_to_str=True):
 
     @model_validator(mode="before")
     @classmethod
-    def _judge_by_rubric(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        return {"scoring": "judge", **fields} if "rubric" in fields else fields
+    def _choose_scoring(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        default = "judge" if "rubric" in fields else "choice" if "choices" in fields else "exact"
+        fields = {"scoring": default, **fields}
+        if fields["scoring"] == "json" and "answer" in fields:
+            fields["answer"] = [_to_json(fields["answer"])]
+        return fields
+
+    @field_validator("answer", mode="before")
+    @classmethod
+    def _list_answers(cls, answer: object) -> list[object]:
+        answers = answer if isinstance(answer, list) else [answer]
+        for each in answers:
+            if isinstance(each, bool) or not isinstance(each, str | int | float | Decimal):
+                problem = f"write text or a number, a list of them, or scoring 'json', not {each!r:.60}"
+                raise ValueError(problem)  # noqa: TRY004 (pydantic reports no TypeError)
+            if _is_unset(each):
+                raise ValueError("one of the accepted answers is empty; remove it")
+        return answers
 
     @model_validator(mode="after")
     def _check_scoring_requirements(self) -> Self:
@@ -100,23 +136,52 @@ class TaskLine(Value, coerce_numbers_to_str=True):
         if self.scoring != "code" and not (self.answer or self.rubric):
             rubric = " or a rubric" if self.scoring == "judge" else ", or a rubric for a judge"
             raise ValueError(f"scoring {self.scoring!r} needs an answer{rubric}")
-        if self.scoring == "numeric" and not _is_number(self.answer):
-            raise ValueError(f"scoring 'numeric' needs a number as answer, such as 3.5 or 1,290, not {self.answer!r}")
+        if self.scoring == "judge" and len(self.answer) > 1:
+            raise ValueError("scoring 'judge' compares with one answer; write one, or what is accepted as a rubric")
+        if self.choices is not None:
+            self._check_choices(self.choices)
+        for answer in self.answer:
+            self._check_answer(answer)
+        return self
+
+    def _check_choices(self, choices: Collection[str]) -> None:
+        if self.scoring != "choice":
+            raise ValueError(f"choices belong to scoring 'choice', not {self.scoring!r}; remove one of the two")
+        names = set(map(normalize_text, choices))
+        if unknown := [answer for answer in self.answer if normalize_text(answer) not in names]:
+            raise ValueError(f"the answer {unknown[0]!r} is none of the choices: {', '.join(map(repr, choices))}")
+
+    def _check_answer(self, answer: str) -> None:
+        if self.scoring == "numeric" and not _is_number(answer):
+            raise ValueError(
+                f"scoring 'numeric' needs a number with a decimal point as answer, such as 3.5 or 1,290, not {answer!r}"
+            )
+        if self.scoring == "date" and not is_date(answer):
+            raise ValueError(f"scoring 'date' needs a date as answer, such as 2026-03-05, not {answer!r}")
+        if self.scoring == "json":
+            try:
+                parse_json(answer)
+            except ValueError as error:
+                raise ValueError(
+                    f"scoring 'json' needs JSON as answer, such as {{\"age\": 3}}, not {answer!r:.60}: {error}"
+                ) from error
         if self.scoring == "regex":
             try:
-                re.compile(self.answer)
+                re.compile(answer)
             except re.error as error:
-                raise ValueError(f"{self.answer!r} is no regular expression: {error}") from error
-        return self
+                raise ValueError(f"{answer!r} is no regular expression: {error}") from error
 
     def sample(self, number: int) -> Sample:
         """Converts the line to a sample; `number` is its id if it has none."""
-        details: dict[str, Any] = self.model_dump(include={"scoring", "tolerance", "tests", "cases"}, exclude_none=True)
+        names = {"scoring", "choices", "tolerance", "tests", "cases"}
+        details: dict[str, Any] = self.model_dump(include=names, exclude_none=True)
         details |= {name: value for name in ("rubric", "group") if (value := getattr(self, name))}
+        if len(self.answer) > 1:
+            details[ACCEPTED] = self.answer
         return Sample(
             id=self.id or str(number),
             question=self.question,
-            answer=self.answer,
+            answer=self.answer[0] if self.answer else "",
             domain=self.domain,
             depth=self.depth,
             contrast=self.contrast,
@@ -137,6 +202,7 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
     """
     judge_model = None if judge is None else load_judge(judge)
     judge_scorer = None if judge_model is None else Judge(judge_model)
+    labels: set[str] = set()
 
     async def score(sample: Sample, text: str) -> Score:
         kind = sample.details["scoring"]
@@ -146,6 +212,8 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
 
     def convert(row: DataRow, number: int) -> Sample:
         sample = _sample(row, number)
+        if _needs_choices(sample):
+            labels.update(accepted_answers(sample))
         if sample.details["scoring"] != "judge":
             return sample
         if judge_model is None:
@@ -154,7 +222,26 @@ def jsonl(path: str | Path, *, judge: Model | str | None = None, split: Split | 
         return sample.model_copy(update={"details": {**sample.details, "judge": judge_model.name}})
 
     task = build_task(Path(path).stem, HubDataset(str(path)), convert, score, path=path, split=split)
-    return replace(task, judge_price=None if judge_model is None else judge_model.price)
+    samples = _add_choices(task.samples, labels, path)
+    return replace(task, samples=samples, judge_price=None if judge_model is None else judge_model.price)
+
+
+def _needs_choices(sample: Sample) -> bool:
+    return sample.details["scoring"] == "choice" and "choices" not in sample.details
+
+
+def _add_choices(samples: Iterable[Sample], labels: Collection[str], path: str | Path) -> tuple[Sample, ...]:
+    """Adds the labels of all questions of a file to those with scoring `choice` that have none of their own."""
+    if len(set(map(normalize_text, labels))) == 1:
+        raise ConfigError(
+            f"all questions of {str(path)!r} with scoring 'choice' have the answer {next(iter(labels))!r}; write the "
+            'other labels, too, such as "choices": ["yes", "no"]'
+        )
+    choices = {"choices": tuple(sorted(labels))}
+    return tuple(
+        sample.model_copy(update={"details": {**sample.details, **choices}}) if _needs_choices(sample) else sample
+        for sample in samples
+    )
 
 
 def _sample(row: DataRow, number: int) -> Sample:
@@ -172,6 +259,16 @@ def _sample(row: DataRow, number: int) -> Sample:
 def _is_unset(value: object) -> bool:
     """Whether a cell is empty; CSV has no other form of unset."""
     return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _to_json(answer: object) -> str:
+    """Returns an answer as JSON; text is JSON already, as in a table."""
+    if isinstance(answer, str):
+        return answer
+    try:
+        return json.dumps(answer, ensure_ascii=False)
+    except TypeError as error:
+        raise ValueError(f"scoring 'json' needs JSON as answer: {error}") from error
 
 
 def _is_number(text: str) -> bool:

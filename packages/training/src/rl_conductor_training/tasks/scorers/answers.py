@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 
 _MINUS_SIGN = "\N{MINUS SIGN}"
@@ -115,6 +116,35 @@ def extract_choice(text: str, letters: str) -> str | None:
     return None if letter is None else letter.upper()
 
 
+def extract_label(text: str, labels: Sequence[str]) -> str | None:
+    """Extracts the label that a reply chooses; `None` if it names none, or several.
+
+    A label that is the final answer counts first, then labels alone in a line or after a colon, then those anywhere in
+    the final answer, then in the reply. Letters are searched in upper case and in the final answer only, where `A`
+    before a word is an article.
+    """
+    by_name = {normalize_text(label): label for label in labels}
+    final = extract_final_answer(text)
+    alone = [normalize_text(part) for line in text.splitlines() for part in (line, line.rpartition(":")[2])]
+    choices: list[list[str]]
+    if all(re.fullmatch("[A-Za-z]", label) for label in labels):
+        letters = "".join(labels).upper()
+        in_final = re.findall(rf"(?!A (?!or |and )[a-z])\b[{letters}]\b", final)
+        choices = [[extract_choice(text, letters) or ""], alone, in_final]
+    else:
+        choices = [[normalize_text(final)], alone, _find_names(final, by_name), _find_names(text, by_name)]
+    for names in choices:
+        if matches := {by_name[name.lower()] for name in names if name.lower() in by_name}:
+            return matches.pop() if len(matches) == 1 else None
+    return None
+
+
+def _find_names(text: str, names: Iterable[str]) -> list[str]:
+    """Finds normalized names in a text as whole words; of two that begin at the same word, the longer one."""
+    longest_first = sorted(names, key=len, reverse=True)
+    return re.findall("|".join(map(_whole_words, longest_first)), normalize_text(text))
+
+
 def _remove_latex(text: str) -> str:
     r"""Removes LaTeX's markup of letters: dollar signs, `\(` and `\)`, and commands such as `\text{...}`."""
     return _LATEX_FONT.sub(r"\1", _LATEX_DELIMITER.sub("", text))
@@ -151,6 +181,19 @@ def _is_edge(char: str) -> bool:
     category = unicodedata.category(char)
     is_outer = category.startswith("P") and category != "Pd"
     return char in " `" or (is_outer and unicodedata.normalize("NFKC", char) not in _INNER_PUNCTUATION)
+
+
+def contains_words(text: str, expected: str) -> bool:
+    """Whether a text contains another as whole words or numbers, ignoring case: `30 Euro` but not `130 euros`."""
+    words = normalize_text(expected)
+    return bool(words) and re.search(_whole_words(words), normalize_text(text)) is not None
+
+
+def _whole_words(words: str) -> str:
+    """Returns the pattern of words that are not part of longer words, or of numbers such as `1.30` or `30,5`."""
+    before = r"(?<!\w)(?<!\d[.,])" if words[0].isdecimal() else r"(?<!\w)"
+    after = r"(?!\w)(?![.,]\d)" if words[-1].isdecimal() else r"(?!\w)"
+    return before + re.escape(words) + after
 
 
 def numbers_match(first: Decimal, second: Decimal, *, tolerance: float = 1e-6) -> bool:

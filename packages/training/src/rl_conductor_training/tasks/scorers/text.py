@@ -1,4 +1,4 @@
-"""Scorers without a model: the same text, the same number, a regular expression, a letter."""
+"""Scorers without a model: the same or contained text, the same number, a regular expression, a label or letter."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from decimal import Decimal
 from rl_conductor.scoring import Sample, Score, compared, wrong
 from rl_conductor_training.sandbox.sandbox import ResourceLimits, run_python
 from rl_conductor_training.tasks.scorers.answers import (
+    contains_words,
     extract_choice,
     extract_final_answer,
     extract_final_lines,
+    extract_label,
     extract_last_number,
     join_digit_groups,
     normalize_text,
@@ -32,6 +34,14 @@ async def exact(sample: Sample, text: str) -> Score:
     )
 
 
+async def includes(sample: Sample, text: str) -> Score:
+    """Searches the reply for the answer as whole words, ignoring case."""
+    is_right = contains_words(text, sample.answer)
+    return compared(
+        right=is_right, answer=sample.answer if is_right else extract_final_answer(text), expected=sample.answer
+    )
+
+
 async def numeric(sample: Sample, text: str) -> Score:
     """Compares the last number of the announced answer, else of the reply, within `details["tolerance"]`."""
     number = extract_last_number(join_digit_groups(extract_final_answer(text)))
@@ -51,6 +61,13 @@ async def regex(sample: Sample, text: str) -> Score:
         return wrong(None, f"the pattern {sample.answer!r} took too long on this reply")
     match = result.output.removeprefix("=") if result.output else None
     return compared(right=match is not None, answer=match, expected=sample.answer)
+
+
+async def choice(sample: Sample, text: str) -> Score:
+    """Compares the label that the reply chooses among `details["choices"]`."""
+    label = extract_label(text, sample.details["choices"])
+    is_right = label is not None and normalize_text(label) == normalize_text(sample.answer)
+    return compared(right=is_right, answer=label, expected=sample.answer)
 
 
 async def multiple_choice(sample: Sample, text: str) -> Score:
