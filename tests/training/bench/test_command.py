@@ -52,6 +52,15 @@ def test_the_remarks_of_the_report_are_printed(bench: Callable[..., Bench], fold
     assert "The judge gave no clear verdict on 24 of 24 runs, which count as wrong" in result.stdout, result.output
 
 
+def test_the_most_frequent_problem_of_invalid_plans_is_printed(bench: Callable[..., Bench], folder: Path) -> None:
+    """The adder, asked for a plan, replies with a number."""
+    bench('[systems.prompted]\nkind = "conductor"\nplanner = { model = "toy:adder" }\n')
+    result = CliRunner().invoke(app, ["bench", str(folder / "bench.toml"), "--out", str(folder / "told")])
+    remark = r"The first plan of prompted was not valid as written in 12 of 12 runs, most often \(\d+\) because: \S+"
+    assert re.search(remark, " ".join(result.stdout.split())), result.output
+    assert re.search(remark, (folder / "told" / "report.md").read_text())
+
+
 async def test_ctrl_c_prints_the_usage_and_how_to_resume(
     bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from pathlib import Path
 from rl_conductor._internal.formatting import cost, cost_in_words, counted, seconds, tokens
 from rl_conductor._internal.io import write_text
 from rl_conductor.prompting.prompt_version import prompt_version
+from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Usage, total
 from rl_conductor_training.bench import plots
 from rl_conductor_training.bench.accuracy import question_groups
@@ -58,6 +60,8 @@ VERDICTS: dict[Verdict, str] = {
     "sees answers": "knows the answers",
 }
 NONE = "–"
+PROBLEM_CHARS = 300
+"""Maximum number of characters of a plan's problem in a remark."""
 PLOTS_FOLDER = "plots"
 """Folder of the plots, inside the report's folder."""
 METHOD = (
@@ -288,8 +292,11 @@ def _uses_several_workers(system: SystemResult) -> bool:
 
 
 def _remarks(bench: Bench, task_result: TaskResult, comparisons: Sequence[Comparison]) -> list[str]:
-    """States unclear verdicts, and how much of the gap to the oracle the systems closed that beat the best worker."""
-    remarks = list(_undecided_remarks(task_result))
+    """States unclear verdicts, invalid plans, and how much of the gap to the oracle was closed.
+
+    The latter is stated for the systems that beat the best worker.
+    """
+    remarks = [*_undecided_remarks(task_result), *_invalid_plan_remarks(task_result)]
     names = {type(entry): name for name, entry in bench.settings.systems.items()}
     single, oracle = names.get(BestSingle), names.get(Oracle)
     if single is None or oracle is None:
@@ -306,6 +313,17 @@ def _undecided_remarks(task_result: TaskResult) -> Iterator[str]:
     if undecided := sum(result.undecided for result in results):
         remark = undecided_remark(undecided, counted(len(results), "run"))
         yield f"{remark[0].upper()}{remark[1:]}."
+
+
+def _invalid_plan_remarks(task_result: TaskResult) -> Iterator[str]:
+    for system in task_result.systems:
+        problems = Counter(result.plan_problem for result in system.results if result.plan_problem)
+        for problem, count in problems.most_common(1):
+            invalid, planned = problems.total(), sum(result.valid is not None for result in system.results)
+            yield (
+                f"The first plan of {system.system.name} was not valid as written in {invalid:,} of {planned:,} runs, "
+                f"most often ({count:,}) because: {truncate_middle(problem, PROBLEM_CHARS)}"
+            )
 
 
 def _plots(task_result: TaskResult, summary: Sequence[SummaryRow]) -> list[Plot]:

@@ -44,6 +44,8 @@ class SampleResult(Row):
     """Text of the reply."""
     valid: bool | None = None
     """Whether the first plan was valid as written; `None` for systems without plans."""
+    plan_problem: Text = Field(default="", exclude_if=not_)
+    """Why the first plan was not valid as written: its first error or repair; empty if it was."""
     steps: int = 0
     """Number of executed steps."""
     workers: tuple[str, ...] = ()

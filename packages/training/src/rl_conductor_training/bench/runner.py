@@ -269,6 +269,7 @@ async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply)
     errors = [trace.error or "no answer" for trace in reply.traces if trace.completion is None]
     score = await task.score(sample, reply.text) if reply.text else wrong(None, "there is no reply")
     steps = [result for trace in reply.traces for result in trace.results if result.status != "skipped"]
+    plan = _find_first_plan(reply)
     return SampleResult(
         key=key,
         domain=sample.domain,
@@ -279,7 +280,8 @@ async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply)
         undecided=score.undecided,
         text=reply.text,
         error=None if reply.text else "; ".join(errors),
-        valid=_is_first_plan_valid([record.plan for trace in reply.traces for record in trace.rounds]),
+        valid=None if plan is None else plan.source == "planner" and not (plan.errors or plan.repairs),
+        plan_problem="" if plan is None else next(iter((*plan.errors, *plan.repairs)), ""),
         steps=len(steps),
         workers=tuple(result.step.worker for result in steps),
         choice=reply.choice,
@@ -289,7 +291,7 @@ async def _score_reply(key: ResultKey, task: Task, sample: Sample, reply: Reply)
     )
 
 
-def _is_first_plan_valid(plans: list[PlanRecord]) -> bool | None:
-    """Whether the first plan of a planner was valid as written; `None` without a planner."""
-    planned = [plan for plan in plans if plan.source in ("planner", "fallback")]
-    return None if not planned else planned[0].source == "planner" and not (planned[0].errors or planned[0].repairs)
+def _find_first_plan(reply: Reply) -> PlanRecord | None:
+    """Returns the first plan of a planner; `None` without a planner."""
+    plans = (record.plan for trace in reply.traces for record in trace.rounds)
+    return next((plan for plan in plans if plan.source in ("planner", "fallback")), None)

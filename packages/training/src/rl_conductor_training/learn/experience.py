@@ -42,6 +42,8 @@ class ExperienceRow(Row):
     score: float
     answer: Text | None = None
     """The answer that the scorer extracted."""
+    contained_answer: Text = Field(default="", exclude_if=not_)
+    """The line of a wrong reply that contains the right answer, shortened; empty if there is none."""
     replies: tuple[Text, ...] = Field(default=(), exclude_if=not_)
     """The reply of each step, shortened; only of systems with a planner."""
     fallback_reason: Text = Field(default="", exclude_if=not_)

@@ -28,7 +28,7 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.workflow import Workflow
 from rl_conductor_training.concurrency import run_together
 from rl_conductor_training.cut_off_replies import CutOffReplies, count_finishes, find_cut_off
-from rl_conductor_training.learn.contained_answers import describe_contained_answers
+from rl_conductor_training.learn.contained_answers import describe_contained_answers, find_contained_answer
 from rl_conductor_training.learn.experience import Experience, ExperienceRow, describe_scoring, row_key
 from rl_conductor_training.learn.failures import count_outcomes, find_failures
 from rl_conductor_training.learn.production.stored_runs import request_of
@@ -342,6 +342,7 @@ def _build_row(
         workflow=trace.rounds[0].plan.workflow if trace.rounds else None,
         score=scored.score.value,
         answer=scored.score.answer,
+        contained_answer="" if scored.score.right else find_contained_answer(sample, trace.text),
         error=scored.failure,
         replies=() if system == "workflow" else _shortened_replies(trace),
         fallback_reason=_find_fallback_reason(trace),
