@@ -675,7 +675,7 @@ async def test_replies_around_the_right_answer_are_a_warning_at_the_start_and_a_
 
     def reply(request: Request) -> str:
         number = re.findall(r"What is (\d+)", prompt_in(request.messages))[0]
-        return f"That would be {2 * int(number)} then."
+        return f"That would be {2 * int(number)} then.\n\nDo you have another question?"
 
     chatty = ScriptedModel(reply, name="chatty", price=FREE)
     record = await learn(tmp_path / "q.jsonl", {"chatty": chatty}, planner=build_planner(), out=tmp_path / "out")
