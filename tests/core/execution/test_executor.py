@@ -31,7 +31,7 @@ from core.runs import (
 )
 from rl_conductor.calls.context import RunContext
 from rl_conductor.errors import BadRequestError, ContextLengthError, ModelError, RateLimitError
-from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.executor import RoundExecutor
 from rl_conductor.execution.round_context import Hedges, RoundContext
 from rl_conductor.models.scripted import ScriptedModel
 from rl_conductor.planning.plan_stream import PlanStream
@@ -55,7 +55,7 @@ async def whole(flow: Workflow) -> PlanStream:
 
 
 class Bench:
-    """An execution with its events at hand."""
+    """An executor with its events at hand."""
 
     def __init__(
         self, pool: WorkerPool, *, policy: Policy | None = None, limits: Limits | None = None, **options: Any
@@ -72,14 +72,14 @@ class Bench:
             hedges=Hedges(limits.hedges),
             **options,
         )
-        self.execution = Execution(self.round)
+        self.executor = RoundExecutor(self.round)
 
     async def run(self, flow: Workflow) -> tuple[StepResult, ...]:
         async with asyncio.timeout(SOON):
-            await self.execution.run(whole(flow))
+            await self.executor.run(whole(flow))
         assert not leftover_tasks()
         assert self.round.run.budget.reserved.calls == 0
-        return self.execution.results()
+        return self.executor.results()
 
 
 @contextmanager
@@ -508,8 +508,8 @@ async def test_no_reply_waits_for_the_plan_because_it_might_be_hedged(hedges: in
     slow, reader = ScriptedModel("slow", delay=0.03), Gated("ok", lambda _: asyncio.sleep(0))
     bench = Bench(hedged(slow, reader), limits=Limits(hedges=hedges))
     flow = workflow(("a", "x", ()), ("b", "reads", (0,)), ("b", "end", (1,)))
-    bench.execution.start(0, flow.steps[0])
-    bench.execution.start(1, flow.steps[1])
+    bench.executor.start(0, flow.steps[0])
+    bench.executor.start(1, flow.steps[1])
 
     await asyncio.wait_for(reader.asked.wait(), SOON)
 
@@ -522,12 +522,12 @@ async def test_who_was_done_while_a_hedge_waited_for_the_plan_is_not_hedged() ->
     slow = Gated("slow", lambda _: enough.wait())
     bench = Bench(hedged(slow, other), limits=Limits(hedges=1))
     flow = workflow(("a", "x", ()), ("b", "end", (0,)))
-    bench.execution.start(0, flow.steps[0])  # ahead of the rest of its plan
+    bench.executor.start(0, flow.steps[0])  # ahead of the rest of its plan
     await asyncio.sleep(0.03)  # more than it may take before it is hedged
     enough.set()
     await asyncio.sleep(0.01)
 
-    await bench.execution.run(whole(flow))
+    await bench.executor.run(whole(flow))
 
     assert [subtask_of(request) for request in other.requests] == ["end"]
     assert bench.round.hedges.remaining == 1
@@ -564,7 +564,7 @@ async def test_cancelling_a_run_cancels_every_call_in_flight_and_keeps_what_is_k
     hangs = Gated("never", forever)
     bench = Bench(pool_of(a="done", b=hangs))
     flow = workflow(("a", "x", ()), ("b", "y", ()), ("b", "z", ()), ("a", "skipped", ()), ("a", "end", (0, 1, 2)))
-    task = asyncio.create_task(bench.execution.run(whole(flow)))
+    task = asyncio.create_task(bench.executor.run(whole(flow)))
     await asyncio.wait_for(hangs.asked.wait(), SOON)
     await asyncio.sleep(0.01)
 
@@ -574,7 +574,7 @@ async def test_cancelling_a_run_cancels_every_call_in_flight_and_keeps_what_is_k
 
     assert hangs.held == hangs.in_flight == 0
     assert not leftover_tasks()
-    results = bench.execution.results()
+    results = bench.executor.results()
     assert [result.status for result in results] == ["ok", "failed", "failed", "skipped", "failed"]
     assert [call.outcome for call in results[1].calls] == ["cancelled"]
     assert results[1].error == "cancelled"
@@ -586,7 +586,7 @@ async def test_cancelling_a_run_cancels_every_call_in_flight_and_keeps_what_is_k
 async def test_cancelling_reaches_both_calls_of_a_hedge() -> None:
     first, second = Gated("never", forever), Gated("never", forever)
     bench = Bench(hedged(first, second), limits=Limits(hedges=1))
-    task = asyncio.create_task(bench.execution.run(whole(workflow(("a", "x", ())))))
+    task = asyncio.create_task(bench.executor.run(whole(workflow(("a", "x", ())))))
     await asyncio.wait_for(second.asked.wait(), SOON)
 
     task.cancel()
@@ -595,14 +595,14 @@ async def test_cancelling_reaches_both_calls_of_a_hedge() -> None:
 
     assert first.held == second.held == 0
     assert not leftover_tasks()
-    assert [call.outcome for call in bench.execution.results()[0].calls] == ["cancelled", "cancelled"]
+    assert [call.outcome for call in bench.executor.results()[0].calls] == ["cancelled", "cancelled"]
 
 
 async def test_a_call_that_still_waited_for_a_slot_when_it_was_cancelled_was_never_made() -> None:
     hangs = Gated("never", forever)
     bench = Bench(WorkerPool([worker("a", hangs, concurrency=1)]))
     task = asyncio.create_task(
-        bench.execution.run(whole(workflow(("a", "x", ()), ("a", "y", ()), ("a", "end", (0, 1)))))
+        bench.executor.run(whole(workflow(("a", "x", ()), ("a", "y", ()), ("a", "end", (0, 1)))))
     )
     await asyncio.wait_for(hangs.asked.wait(), SOON)
 
@@ -610,7 +610,7 @@ async def test_a_call_that_still_waited_for_a_slot_when_it_was_cancelled_was_nev
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    made = [call for result in bench.execution.results() for call in result.calls]
+    made = [call for result in bench.executor.results() for call in result.calls]
     assert [call.usage.calls for call in made] == [1]
 
 
@@ -663,7 +663,7 @@ async def test_an_impossible_state_ends_the_run_loudly_and_leaves_nothing_behind
     bench = Bench(pool_of(a=[], b=hangs))  # an empty script that is asked raises AssertionError
 
     with pytest.raises(AssertionError, match="more than its script"):
-        await bench.execution.run(whole(workflow(("a", "x", ()), ("b", "y", ()), ("a", "end", (0, 1)))))
+        await bench.executor.run(whole(workflow(("a", "x", ()), ("b", "y", ()), ("a", "end", (0, 1)))))
 
     assert hangs.held == 0
     assert not leftover_tasks()
@@ -676,14 +676,14 @@ async def test_a_step_started_ahead_is_kept_when_the_plan_has_it() -> None:
     model = ScriptedModel("ok")
     bench = Bench(pool_of(a=model))
     flow = workflow(("a", "x", ()), ("a", "end", (0,)))
-    bench.execution.start(0, flow.steps[0])
+    bench.executor.start(0, flow.steps[0])
     await asyncio.sleep(0.01)
     assert len(model.requests) == 1
 
     results = await bench.run(flow)
 
     assert [result.status for result in results] == ["ok", "ok"]
-    assert (len(model.requests), bench.execution.abandoned_calls) == (2, ())
+    assert (len(model.requests), bench.executor.abandoned_calls) == (2, ())
 
 
 @pytest.mark.parametrize(
@@ -702,7 +702,7 @@ async def test_a_step_started_ahead_is_dropped_and_accounted_for_when_the_plan_h
     model = Gated(subtask_of, forever if hangs else lambda _: asyncio.sleep(0))
     other = ScriptedModel(subtask_of)
     bench = Bench(pool_of(a=model, b=other))
-    bench.execution.start(0, Step(subtask="x", worker="a"))
+    bench.executor.start(0, Step(subtask="x", worker="a"))
     await asyncio.wait_for(model.asked.wait(), SOON)
     await asyncio.sleep(0.01)
     model._wait = lambda _: asyncio.sleep(0)
@@ -710,7 +710,7 @@ async def test_a_step_started_ahead_is_dropped_and_accounted_for_when_the_plan_h
     results = await bench.run(flow)
 
     assert results[-1].text == flow.steps[-1].subtask
-    assert [call.outcome for call in bench.execution.abandoned_calls] == ["cancelled" if hangs else "ok"]
+    assert [call.outcome for call in bench.executor.abandoned_calls] == ["cancelled" if hangs else "ok"]
     assert [result.step for result in results] == list(flow.steps)
 
 
@@ -727,10 +727,10 @@ async def test_cancelling_a_run_while_it_drops_a_step_ends_the_other_steps_that_
     kept, dropped = Gated("never", forever), Gated("never", slow_to_end)
     bench = Bench(pool_of(a=kept, b=dropped))
     flow = workflow(("a", "x", ()), ("a", "end", (0,)))
-    bench.execution.start(0, flow.steps[0])
-    bench.execution.start(1, Step(subtask="y", worker="b"))
+    bench.executor.start(0, flow.steps[0])
+    bench.executor.start(1, Step(subtask="y", worker="b"))
     await asyncio.gather(kept.asked.wait(), dropped.asked.wait())
-    task = asyncio.create_task(bench.execution.run(whole(flow)))
+    task = asyncio.create_task(bench.executor.run(whole(flow)))
     await cleaning.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -753,7 +753,7 @@ async def test_a_step_started_ahead_finds_no_other_worker_before_the_plan_is_kno
     other = ScriptedModel("ok")
     bench = Bench(pool_of(a=down, b=other))
     flow = workflow(("a", "x", ()), ("b", "end", (0,)))
-    bench.execution.start(0, flow.steps[0])
+    bench.executor.start(0, flow.steps[0])
     await asyncio.sleep(0.01)
     assert other.requests == []
 

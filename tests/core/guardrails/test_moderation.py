@@ -14,7 +14,7 @@ from core.runs import plan, pool_of
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConfigError, GuardrailError, RefusedError, RunError
 from rl_conductor.guardrails import check_messages
-from rl_conductor.guardrails.entry import build_guardrails
+from rl_conductor.guardrails.loading import build_guardrails
 from rl_conductor.guardrails.moderation import ModerationGuardrail
 from rl_conductor.models.openai.moderation import MAX_TEXT_CHARS
 from rl_conductor.models.scripted import ScriptedModel

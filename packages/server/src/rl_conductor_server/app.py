@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 
 from rl_conductor.conductor import Conductor
 from rl_conductor.errors import ConductorError, RunError
-from rl_conductor.guardrails.entry import build_guardrails
+from rl_conductor.guardrails.loading import build_guardrails
 from rl_conductor.telemetry import called_by
 from rl_conductor_server.api.adapter import ApiAdapter
 from rl_conductor_server.api.adapters import ADAPTERS

@@ -9,7 +9,7 @@ from typing import Self
 from rl_conductor.config.conductor_config import ConductorConfig
 from rl_conductor.config.profiles import Profile, profile_named
 from rl_conductor.guardrails.base import Guardrail
-from rl_conductor.guardrails.entry import build_guardrails
+from rl_conductor.guardrails.loading import build_guardrails
 from rl_conductor.planning.planner import Planner
 from rl_conductor.planning.routing.router import Router
 from rl_conductor.pool.pool import WorkerPool

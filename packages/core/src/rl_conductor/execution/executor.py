@@ -19,7 +19,7 @@ from rl_conductor.workflow.workflow import Step, Workflow
 
 
 @dataclass
-class Execution:
+class RoundExecutor:
     """Runs the steps of one round."""
 
     round: RoundContext

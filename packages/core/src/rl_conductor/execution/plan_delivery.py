@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from rl_conductor.calls.budget import FollowUp
-from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.executor import RoundExecutor
 from rl_conductor.execution.plan_source import RoundStart, with_fallback
 from rl_conductor.planning.later_rounds import collect_previous_rounds
 from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from rl_conductor.execution.run import Run
 
 
-async def deliver_plan(run: Run, start: RoundStart, execution: Execution) -> PlanStream:
-    """Yields the plan of the round that `start` describes, and applies it to the round of `execution`.
+async def deliver_plan(run: Run, start: RoundStart, executor: RoundExecutor) -> PlanStream:
+    """Yields the plan of the round that `start` describes, and applies it to the round of `executor`.
 
-    If planning is interrupted, the record of it becomes the execution's plan.
+    If planning is interrupted, the record of it becomes the executor's plan.
 
     Raises:
         PolicyError: the planner may not read the request.
     """
     if start.plan.is_complete:
-        plan = _announce(run, start, execution, start.plan)
+        plan = _announce(run, start, executor, start.plan)
         for result in start.results:
             run.context.emit(StepFinished(round=run.number, result=result))
         yield plan
@@ -40,12 +40,12 @@ async def deliver_plan(run: Run, start: RoundStart, execution: Execution) -> Pla
         async with aclosing(run.planner.stream(request)) as items:
             async for item in items:
                 if isinstance(item, PlanRecord):
-                    yield _announce(run, start, execution, with_fallback(run, start, item))
+                    yield _announce(run, start, executor, with_fallback(run, start, item))
                 else:
                     yield item
     except BaseException:
         interrupted = start.plan.model_copy(update={"errors": (CANCELLED,), "calls": tuple(request.calls)})
-        execution.plan = execution.plan or run.guard.move_record(interrupted)
+        executor.plan = executor.plan or run.guard.move_record(interrupted)
         raise
 
 
@@ -85,12 +85,12 @@ def _size(answer: FollowUp) -> tuple[bool, Decimal, int]:
     return answer.bound.cost is None, answer.amount.usd, answer.amount.tokens
 
 
-def _announce(run: Run, start: RoundStart, execution: Execution, plan: PlanRecord) -> PlanRecord:
+def _announce(run: Run, start: RoundStart, executor: RoundExecutor, plan: PlanRecord) -> PlanRecord:
     """Applies the plan to the round and emits it, with the reasons why parts of an interrupted run were dropped."""
     if start.dropped:
         plan = plan.model_copy(update={"errors": (*start.dropped, *plan.errors)})
     plan = run.guard.move_record(plan)
-    execution.round.apply(plan)
+    executor.round.apply(plan)
     if run.context.has_listener:
         run.context.emit(WorkflowPlanned(round=run.number, plan=plan))
     return plan

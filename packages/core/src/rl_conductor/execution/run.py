@@ -19,7 +19,7 @@ from rl_conductor.calls.scope import report_run
 from rl_conductor.errors import ConductorError, GuardrailError
 from rl_conductor.execution.allowed_plans import AllowedPlans
 from rl_conductor.execution.answer import list_failures, raise_if_unanswered, run_error, select_answer, to_completion
-from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.executor import RoundExecutor
 from rl_conductor.execution.guarding import RequestGuard, answer_block, check_guardrail_access, checks_answer
 from rl_conductor.execution.plan_delivery import deliver_plan
 from rl_conductor.execution.plan_source import RoundStart, decide_start
@@ -116,8 +116,8 @@ class Run:
         """
         return self.allowed.space(self.rounds)
 
-    def execution(self, start: RoundStart) -> Execution:
-        """Creates the execution of a round with this start; the results that are reused are in it."""
+    def executor(self, start: RoundStart) -> RoundExecutor:
+        """Creates the executor of a round with this start; the results that are reused are in it."""
         context = RoundContext(
             run=self.context,
             pool=self.pool,
@@ -129,9 +129,9 @@ class Run:
             hedges=self.hedges,
             stream=self.stream,
         )
-        execution = Execution(context, abandoned_calls=start.abandoned_calls)
-        execution.restore(start.results)
-        return execution
+        executor = RoundExecutor(context, abandoned_calls=start.abandoned_calls)
+        executor.restore(start.results)
+        return executor
 
     async def check_input(self) -> None:
         """Lets the guardrails check the request; redacted text is replaced, and a request that fails is withheld.
@@ -201,18 +201,18 @@ class Run:
 
     async def _run_round(self, start: RoundStart) -> PlanRecord:
         """Runs one round and adds it to the trace, however it ends."""
-        execution = self.execution(start)
+        executor = self.executor(start)
         try:
-            async with aclosing(deliver_plan(self, start, execution)) as plan:
-                await execution.run(plan)
+            async with aclosing(deliver_plan(self, start, executor)) as plan:
+                await executor.run(plan)
         finally:
-            self.streamed_text = execution.round.streamed_text
-            self.has_streamed_reasoning = execution.round.has_streamed_reasoning
-            if execution.plan is not None:
-                self.rounds.append(execution.to_round(execution.plan))
+            self.streamed_text = executor.round.streamed_text
+            self.has_streamed_reasoning = executor.round.has_streamed_reasoning
+            if executor.plan is not None:
+                self.rounds.append(executor.to_round(executor.plan))
                 self.interrupted = None
-        assert execution.plan is not None
-        return execution.plan
+        assert executor.plan is not None
+        return executor.plan
 
     def may_continue(self, record: PlanRecord) -> bool:
         """Whether another round is allowed and useful: there is an answer, and the planner may read it."""
@@ -230,18 +230,18 @@ class Run:
             RunError: a guardrail refused the request, or failed.
         """
         self.context.budget.check_depth()
-        execution: Execution | None = None
+        executor: RoundExecutor | None = None
         try:
             if self.context.guardrails:
                 await self.check_input()
             start = decide_start(self)
-            execution = self.execution(start)
-            return await read_plan(deliver_plan(self, start, execution))
+            executor = self.executor(start)
+            return await read_plan(deliver_plan(self, start, executor))
         except GuardrailError as error:
             raise run_error(self.finish(str(error))) from None
         except asyncio.CancelledError:
-            if execution is not None and execution.plan is not None:
-                self.rounds.append(execution.to_round(execution.plan))
+            if executor is not None and executor.plan is not None:
+                self.rounds.append(executor.to_round(executor.plan))
             self.finish(CANCELLED)
             raise
 

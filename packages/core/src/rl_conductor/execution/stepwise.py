@@ -14,7 +14,7 @@ from dataclasses import replace
 from rl_conductor._internal.per_loop import PerLoop
 from rl_conductor.errors import ConductorError, ConfigError, GuardrailError, WorkflowValidationError
 from rl_conductor.execution.answer import raise_if_unanswered, run_error
-from rl_conductor.execution.executor import Execution
+from rl_conductor.execution.executor import RoundExecutor
 from rl_conductor.execution.plan_source import restorable_results, restored_start
 from rl_conductor.execution.run import Run
 from rl_conductor.trace.events import Event, Listener, WorkflowPlanned, ignore
@@ -67,18 +67,18 @@ class Stepwise:
             await self.check_input()
         self._require(self.workflow.steps[index].access, results)
         self._charge(results)
-        execution = self._restore(results)
+        executor = self._restore(results)
         self._charged.add(index)
         calls = [] if calls is None else calls
         self._run.context.charge_previous(calls)
         with self._observe(self._run.info) as emit:
-            execution.round.run = self._run.context.with_listener(emit)
+            executor.round.run = self._run.context.with_listener(emit)
             try:
-                return await execution.run_step(self.workflow, index, calls)
+                return await executor.run_step(self.workflow, index, calls)
             except ConductorError as error:
                 if not error.ends_run:
                     raise
-                self._run.rounds[len(self._run.previous_rounds) :] = [execution.to_round(self.plan)]
+                self._run.rounds[len(self._run.previous_rounds) :] = [executor.to_round(self.plan)]
                 raise run_error(self._run.finish(self._run.locate(error)), ends_run=True) from None
 
     async def check_input(self) -> None:
@@ -130,9 +130,9 @@ class Stepwise:
         self._require(self.workflow.needed, results)
         self._charge(results)
         del self._run.rounds[len(self._run.previous_rounds) :]
-        execution = self._restore(results)
-        execution.round.workflow = self.workflow
-        self._run.rounds.append(Round(plan=self.plan, results=execution.results()))
+        executor = self._restore(results)
+        executor.round.workflow = self.workflow
+        self._run.rounds.append(Round(plan=self.plan, results=executor.results()))
 
     @contextmanager
     def _observe(self, info: Callable[[], RunInfo]) -> Iterator[Listener]:
@@ -146,15 +146,15 @@ class Stepwise:
 
             yield emit
 
-    def _restore(self, results: Collection[StepResult]) -> Execution:
+    def _restore(self, results: Collection[StepResult]) -> RoundExecutor:
         start = restored_start(self._run, self.plan)
         errors = restorable_results(self._run, start, tuple(results)).errors
         if errors:
             raise WorkflowValidationError(*errors)
-        execution = self._run.execution(start)
-        execution.round.apply(self.plan)
-        execution.restore(results)
-        return execution
+        executor = self._run.executor(start)
+        executor.round.apply(self.plan)
+        executor.restore(results)
+        return executor
 
     def _require(self, indices: Collection[int], results: Collection[StepResult]) -> None:
         missing = sorted(set(indices) - {result.index for result in results})

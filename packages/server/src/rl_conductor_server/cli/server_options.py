@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rl_conductor.cli.embedded import prepare_models
 from rl_conductor.config.discovered_pool import DiscoveredPool, from_file
 from rl_conductor.config.discovery import discover
-from rl_conductor.guardrails.entry import build_guardrails
+from rl_conductor.guardrails.loading import build_guardrails
 
 if TYPE_CHECKING:
     from rl_conductor_server.catalog import ModelCatalog
