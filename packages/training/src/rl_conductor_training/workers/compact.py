@@ -15,6 +15,7 @@ from rl_conductor.models import model
 from rl_conductor.models.base import WrapperModel
 from rl_conductor.prompting.worker_prompt import (
     EVIDENCE_NOTICE,
+    SUBTASK,
     SUBTASK_LINE,
     Evidence,
     with_prompt,
@@ -27,6 +28,7 @@ from rl_conductor.types import Completion, Delta, Request, prompt_in
 _OPENINGS = re.compile(rf"<reply [^<>\n]*{NONCE_ATTR}>\n(?:{SUBTASK_LINE})?")
 _FENCES = re.compile(rf"</?(?:reply|passage)\b[^<>\n]*{NONCE_ATTR}>\n?")
 _REPLIES = re.compile(rf"{_OPENINGS.pattern}((?:(?!</?reply\b).)*)</reply {NONCE_ATTR}>", re.DOTALL)
+_ENDING = SUBTASK.rpartition("{subtask}")[2]
 
 
 class CompactModel(WrapperModel):
@@ -56,7 +58,8 @@ def _compact_request(request: Request) -> Request:
 
 def compact_prompt(prompt: str) -> str:
     """Removes delimiters, the subtasks of other steps and the explanations of both from a worker's prompt."""
-    return _FENCES.sub("", _OPENINGS.sub("", prompt)).replace(f"{EVIDENCE_NOTICE}\n\n", "")
+    without_delimiters = _FENCES.sub("", _OPENINGS.sub("", prompt)).replace(f"{EVIDENCE_NOTICE}\n\n", "")
+    return without_delimiters.removesuffix(_ENDING)
 
 
 def example_prompt(task: str, subtask: str, *replies: str) -> str:
