@@ -96,6 +96,19 @@ async def test_the_results_of_all_rounds_are_told_in_order() -> None:
     assert [result.step.subtask for result in trace.results] == ["x", "y", "join"]
 
 
+async def test_the_calls_for_the_answer_are_those_of_the_last_step_or_of_all_workers_if_it_made_none() -> None:
+    trace, _ = await traced()
+    assert trace.answer_calls == trace.results[-1].calls
+
+    round_ = trace.rounds[0]
+    last = round_.results[-1].model_copy(update={"calls": ()})
+    stopped = trace.model_copy(
+        update={"rounds": (round_.model_copy(update={"results": (*round_.results[:-1], last)}),)}
+    )
+    assert [call.worker for call in stopped.answer_calls] == ["a", "b", "c"]
+    assert trace.model_copy(update={"rounds": ()}).answer_calls == ()
+
+
 async def test_the_usage_of_the_steps_and_of_planning_adds_up() -> None:
     trace, _ = await traced()
     assert [result.usage.calls for result in trace.results] == [1, 2, 1]  # the second one's worker was replaced
