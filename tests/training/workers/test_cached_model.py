@@ -203,9 +203,15 @@ def test_a_model_around_another_passes_for_it_also_once_that_knows_what_it_can_d
     wrapped: Callable[[Model, Path], Model], model: ScriptedModel, file: Path
 ) -> None:
     outer = wrapped(model, file)
-    assert (outer.name, outer.price, outer.capabilities) == (model.name, model.price, model.capabilities)
+    assert (outer.price, outer.capabilities) == (model.price, model.capabilities)
     model.capabilities = Capabilities(tools=True, context=7)  # as models in process do when they are loaded
     assert outer.capabilities == model.capabilities
+
+
+async def test_replies_to_shortened_prompts_are_not_those_of_the_model_itself(model: ScriptedModel, file: Path) -> None:
+    compact = CachedModel(CompactModel(model), file)
+    await compact.complete(asking())
+    assert (await CachedModel(model, file).complete(asking())).text == "reply 2"
 
 
 def test_a_file_that_is_no_cache_is_a_mistake_of_the_user(model: ScriptedModel, tmp_path: Path) -> None:

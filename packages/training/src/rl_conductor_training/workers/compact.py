@@ -34,6 +34,11 @@ _ENDING = SUBTASK.rpartition("{subtask}")[2]
 class CompactModel(WrapperModel):
     """Wraps a model and shortens the prompts that it reads."""
 
+    @property
+    def name(self) -> str:
+        """The name of the wrapped model with a prefix, so that no cache takes the replies of one for the other's."""
+        return f"compact:{self.model.name}"
+
     async def complete(self, request: Request) -> Completion:
         """Returns the model's reply to the shortened request."""
         return await self.model.complete(_compact_request(request))
