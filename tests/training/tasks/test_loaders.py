@@ -312,6 +312,9 @@ async def test_json_answers_may_be_of_any_kind(answer: Any, tmp_path: Path) -> N
         ({"question": "q", "answer": ["x", "y"], "scoring": "judge"}, "'judge' compares with one answer"),
         ({"question": "q", "answer": "x", "choices": ["y", "z"]}, "the answer 'x' is none of the choices: 'y', 'z'"),
         ({"question": "q", "answer": "x", "choices": ["x"]}, "choices: write at least 2 items"),
+        ({"question": "q", "answer": "x", "choices": ["x", ""]}, "choices must be different labels .* not 'x', ''"),
+        ({"question": "q", "answer": "x", "choices": ["x", "X"]}, "choices must be different labels .* not 'x', 'X'"),
+        ({"question": "q", "answer": "...", "scoring": "includes"}, "'includes' needs an answer with letters .* '...'"),
         (
             {"question": "q", "answer": "x", "choices": ["x", "y"], "scoring": "exact"},
             "choices belong to scoring 'choice', not 'exact'",

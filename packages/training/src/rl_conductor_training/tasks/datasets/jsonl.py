@@ -148,10 +148,16 @@ class TaskLine(Value, coerce_numbers_to_str=True):
         if self.scoring != "choice":
             raise ValueError(f"choices belong to scoring 'choice', not {self.scoring!r}; remove one of the two")
         names = set(map(normalize_text, choices))
+        if "" in names or len(names) < len(choices):
+            raise ValueError(
+                f"choices must be different labels with letters or digits, not {', '.join(map(repr, choices))}"
+            )
         if unknown := [answer for answer in self.answer if normalize_text(answer) not in names]:
             raise ValueError(f"the answer {unknown[0]!r} is none of the choices: {', '.join(map(repr, choices))}")
 
     def _check_answer(self, answer: str) -> None:
+        if self.scoring in ("includes", "choice") and not normalize_text(answer):
+            raise ValueError(f"scoring {self.scoring!r} needs an answer with letters or digits, not {answer!r}")
         if self.scoring == "numeric" and not _is_number(answer):
             raise ValueError(
                 f"scoring 'numeric' needs a number with a decimal point as answer, such as 3.5 or 1,290, not {answer!r}"
