@@ -90,7 +90,8 @@ def test_a_core_conductor_keeps_its_settings_unless_others_are_set() -> None:
     core = rl_conductor.Conductor(model, {"a": model}, keep_prompts=False, retries=0, access="positional", name="shop")
     kept = Conductor(conductor=core)._core.config
     assert (kept.keep_prompts, kept.retries, kept.access, kept.name) == (False, 0, "positional", "shop")
-    assert Conductor(conductor=core, access="binary")._core.config.access == "binary"
+    changed = Conductor(conductor=core, access="binary", max_retries=1)._core.config
+    assert (changed.access, changed.retries) == ("binary", 1)
 
 
 def test_all_eight_methods_return_the_answer() -> None:
@@ -197,14 +198,15 @@ def test_closing_a_sync_stream_ends_it() -> None:
     assert [*stream] == []
 
 
-def test_only_the_core_retries() -> None:
+@pytest.mark.parametrize(("settings", "calls"), [({}, 3), ({"max_retries": 1}, 2), ({"max_retries": 0}, 1)])
+def test_only_the_core_retries(settings: dict[str, Any], calls: int) -> None:
     flaky = ScriptedModel(
         [ModelError("busy", model="flaky", retryable=True, retry_after=0.01) for _ in range(3)], name="flaky"
     )
-    llm = Conductor({"flaky": flaky}, limits=Limits(steps=1))
+    llm = Conductor({"flaky": flaky}, limits=Limits(steps=1), **settings)
     with pytest.raises(RunError, match="busy"):
         llm.complete("Why?")
-    assert len(flaky.requests) == 3
+    assert len(flaky.requests) == calls
 
 
 def test_the_trace_is_kept_and_the_response_contains_its_summary() -> None:

@@ -61,6 +61,7 @@ def test_settings_that_do_not_change_the_pool_keep_its_models() -> None:
         ({"limits": {"calls": "many"}}, "limits.calls is 'many': write"),
         ({"profile": "maxi"}, "profile is 'maxi': write 'mini' or 'ultra'"),
         ({"temperature": "hot"}, "temperature is 'hot': write a number"),
+        ({"max_retries": -1}, "max_retries is -1: "),
     ],
 )
 def test_a_wrong_argument_says_what_to_write(settings: dict[str, Any], why: str) -> None:

@@ -37,7 +37,7 @@ from .workers import (
 
 POOL_FIELDS = frozenset({"workers", "planner", "conductor_source"})
 """Fields that select the workers and the planner."""
-CORE_FIELDS = POOL_FIELDS | {"instructions", "policy", "limits", "profile", "access", "guardrails"}
+CORE_FIELDS = POOL_FIELDS | {"instructions", "policy", "limits", "profile", "access", "guardrails", "max_retries"}
 """Fields that the core's Conductor is built from."""
 
 
@@ -66,6 +66,9 @@ class ConductorSettings(FunctionCallingLLM):
     """Whether a step reads all earlier steps or none (`binary`), or any of them; by default as in the pool file."""
     guardrails: Any = None
     """A list of guardrails, which check the messages, workers' prompts and replies, and the answer."""
+    max_retries: int | None = Field(default=None, ge=0)
+    """Maximum number of retries of a worker's call that failed with a transient error; by default 2, or that of
+    `conductor`."""
     temperature: float | None = None
     """Sampling temperature of the worker that gives the answer."""
     max_tokens: int | None = Field(default=None, ge=1)
@@ -133,6 +136,7 @@ class ConductorSettings(FunctionCallingLLM):
                 policy=self.policy,
                 limits=self.limits,
                 access=self.access,
+                retries=self.max_retries,
                 instructions=self.instructions,
                 guardrails=self.guardrails,
             )
