@@ -19,16 +19,7 @@ from rl_conductor.trace.fingerprint import fingerprint
 from rl_conductor.trace.outcomes import CANCELLED, CallOutcome
 from rl_conductor.trace.routing_decision import RoutingDecision
 from rl_conductor.trace.setup import Setup, Versions
-from rl_conductor.types import (
-    Completion,
-    Dollars,
-    Message,
-    Request,
-    Text,
-    Usage,
-    Value,
-    total,
-)
+from rl_conductor.types import Completion, Dollars, Message, Request, Text, Usage, Value, total
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.policy import Policy
 from rl_conductor.workflow.workflow import Step, Workflow
