@@ -36,6 +36,7 @@ async def test_the_reply_is_the_output_of_the_program() -> None:
         ("x = 42", "it printed nothing"),
         ("import socket; socket.socket()", "PermissionError"),
         ("def f(:", "SyntaxError"),
+        ("```python\nprint(8 * 903 % 77)\n```", "it is the program of an example"),
     ],
 )
 async def test_a_failing_program_is_rewritten_with_its_error(program: str, problem: str) -> None:

@@ -41,6 +41,7 @@ PROMPT = PromptTemplate(
         ),
     ),
 )
+EXAMPLE_PROGRAMS = frozenset(extract_program(reply) for _, reply in PROMPT.examples)
 RETRY_PROMPT = """The program does not work: {problem}
 Write the whole program again without the mistake, in a ```python block."""
 
@@ -76,9 +77,16 @@ class CoderModel(DelegatingModel):
         problem = ""
         for _ in range(self._attempts):
             reply = await session.ask(messages)
-            result = await run_python(extract_program(reply), limits=self._limits)
-            problem = describe_failure(result) or ("" if result.output.strip() else "it printed nothing")
+            output, problem = await self._run(extract_program(reply))
             if not problem:
-                return result.output.strip()
+                return output
             messages = (*messages, Message.assistant(reply), Message.user(RETRY_PROMPT.format(problem=problem)))
         return f"No program worked; the last one: {problem}"
+
+    async def _run(self, program: str) -> tuple[str, str]:
+        """Returns the output of a program, and why that is no reply; the reason is empty if it is one."""
+        if program in EXAMPLE_PROGRAMS:  # small models repeat one where they find no program of their own
+            return "", "it is the program of an example, which answers another question"
+        result = await run_python(program, limits=self._limits)
+        output = result.output.strip()
+        return output, describe_failure(result) or ("" if output else "it printed nothing")
