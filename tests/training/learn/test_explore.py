@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pytest
 
 from rl_conductor import Limits, WorkerPool, Workflow
 from rl_conductor.calls.budget import NOTHING
@@ -14,7 +17,13 @@ from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions
 from rl_conductor_training.learn.search.costs import Cost
-from rl_conductor_training.learn.search.explore import Exploration, explore, explore_further, score_table
+from rl_conductor_training.learn.search.explore import (
+    Exploration,
+    exploration_order,
+    explore,
+    explore_further,
+    score_table,
+)
 from rl_conductor_training.learn.search.plan import MAX_WORKFLOWS, SearchPlan, SearchRound
 from rl_conductor_training.learn.workspace import open_workspace
 from rl_conductor_training.tasks import Sample, Task
@@ -71,6 +80,30 @@ async def opened_case(folder: Path, limits: Limits, task: Task | None = None) ->
         yield Case(runner, task.samples, build_candidates(descriptions(pool), (), max_steps=2, seed=0), pool)
     finally:
         await runner.aclose()
+
+
+def samples_of(**sizes: int) -> list[Sample]:
+    """Returns questions of each domain, by its size."""
+    return [
+        Sample(id=f"{domain}-{number}", question="?", domain=domain)
+        for domain, size in sizes.items()
+        for number in range(size)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_first_questions_have_each_domain_in_its_share(seed: int) -> None:
+    order = exploration_order(samples_of(sums=8, facts=8, words=4), seed)
+    for end in (5, 10, 15, 20):
+        counts = Counter(sample.domain for sample in order[:end])
+        assert counts == {"sums": 2 * end / 5, "facts": 2 * end / 5, "words": end / 5}
+
+
+def test_the_order_within_a_domain_is_random() -> None:
+    samples = samples_of(sums=30, facts=1)
+    first, second = (exploration_order(samples, seed) for seed in (0, 1))
+    assert first != second
+    assert sorted(first, key=samples.index) == samples
 
 
 async def test_what_the_plan_leaves_of_the_budget_goes_to_further_candidates(tmp_path: Path) -> None:

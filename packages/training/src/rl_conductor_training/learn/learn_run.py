@@ -19,7 +19,7 @@ from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.learners.base import SearchNeeds
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.costs import Cost
-from rl_conductor_training.learn.search.explore import shuffled
+from rl_conductor_training.learn.search.explore import exploration_order
 from rl_conductor_training.learn.search.plan import CAP_NAMES, MEASURING, describe_cost, describe_need
 from rl_conductor_training.learn.settings import LearnSettings
 from rl_conductor_training.learn.workspace import Workspace
@@ -49,7 +49,7 @@ class LearnRun:
     ) -> None:
         """Goes on from the rows and the spending in the folder."""
         self.data, self.workspace, self.limits, self.settings = data, workspace, limits, settings
-        self.questions = shuffled(data.train.samples, settings.seed)
+        self.questions = exploration_order(data.train.samples, settings.seed)
         """The training questions, in the order in which they are explored."""
         self.learners = [create() for create in settings.learners]
         self.needs = SearchNeeds.of(self.learners)

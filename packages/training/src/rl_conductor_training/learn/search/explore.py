@@ -9,6 +9,7 @@ that no other one answers.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -89,11 +90,21 @@ class _SearchRuns:
         return ScoreTable([row for pair, row in rows.items() if pair in self.pairs], samples)
 
 
-def shuffled(samples: Sequence[Sample], seed: int) -> list[Sample]:
-    """Returns the samples in the order in which they are explored."""
+def exploration_order(samples: Sequence[Sample], seed: int) -> list[Sample]:
+    """Shuffles the samples so that any first part of them has each domain in its share.
+
+    The first round runs on few questions. It would drop a workflow that is right in one domain only, if it had no
+    question of it.
+    """
     order = list(samples)
     random.Random(seed).shuffle(order)  # noqa: S311
-    return order
+    sizes = Counter(sample.domain for sample in order)
+    seen: Counter[str] = Counter()
+    positions: dict[str, float] = {}
+    for sample in order:
+        positions[sample.id] = (seen[sample.domain] + 0.5) / sizes[sample.domain]
+        seen[sample.domain] += 1
+    return sorted(order, key=lambda sample: positions[sample.id])
 
 
 async def explore(
