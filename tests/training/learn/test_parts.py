@@ -277,7 +277,15 @@ def test_a_plan_for_one_question_becomes_one_for_any() -> None:
 def test_chains_and_proposals_come_in_turn_so_that_a_small_search_has_both() -> None:
     proposal = Workflow(steps=(Step(subtask="x", worker="c"), Step(subtask="y", worker="c", access=frozenset({0}))))
     names = [describe(row) for row in build_candidates(undescribed("a", "b", "c"), [proposal], max_steps=3, seed=0)]
-    assert names[3:6] == ["a → b", "c → c", "a → c"]
+    assert names[3:6] == ["a → b", "c → c", "b → c"]
+
+
+def test_among_the_first_chains_each_worker_is_first_once_and_last_once() -> None:
+    names = "abcde"
+    candidates = build_candidates(undescribed(*names), [], max_steps=2, seed=0)
+    for start in range(len(names), 5 * len(names), len(names)):
+        chains = [[step.worker for step in workflow.steps] for workflow in candidates[start : start + len(names)]]
+        assert sorted(first for first, _ in chains) == sorted(last for _, last in chains) == list(names)
 
 
 def test_descriptions_give_the_subtasks_of_further_chains() -> None:

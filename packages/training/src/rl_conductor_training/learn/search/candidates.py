@@ -51,7 +51,7 @@ def build_candidates(
     """
     generator = random.Random(seed)  # noqa: S311
     names = list(workers)
-    pairs, longer = list(permutations(names, 2)), _triples(names, generator)
+    pairs, longer = _pairs(names), _triples(names, generator)
     shapes = chain(
         _in_turn(map(_general_chain, pairs), _described_chains(pairs, workers), map(generalize, proposals)),
         _in_turn(map(_general_chain, longer), _described_chains(longer, workers)),
@@ -115,6 +115,12 @@ def _described_subtask(description: str) -> str:
     """
     clause = re.split(r"[,;\n]|\. ", description.strip(), maxsplit=1)[0].strip(" .")[:MAX_DESCRIPTION]
     return f"{clause[:1].upper()}{clause[1:]}."
+
+
+def _pairs(workers: Sequence[str]) -> list[tuple[str, str]]:
+    """Returns all pairs; each worker comes first once, and second once, among as many pairs as there are workers."""
+    count = len(workers)
+    return [(workers[i], workers[(i + offset) % count]) for offset in range(1, count) for i in range(count)]
 
 
 def _triples(workers: Sequence[str], generator: random.Random) -> list[tuple[str, ...]]:
