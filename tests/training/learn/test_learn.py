@@ -71,6 +71,12 @@ async def test_it_finds_the_workflow_of_each_kind_of_question(tmp_path: Path) ->
     comparisons = {(row.system, row.baseline): row for row in record.proof.comparisons} if record.proof else {}
     assert comparisons["linear", "best single"].difference.value > 0.3
 
+    fixed = record.gate.fixed
+    assert len(record.wrong_answers) == fixed.n - round(fixed.value * fixed.n)
+    wrong = record.wrong_answers[0]
+    assert wrong.expected != wrong.answer
+    assert f"<td>{wrong.question}</td><td>{wrong.expected}</td>" in (tmp_path / "report.html").read_text()
+
     conductor = Conductor.load(tmp_path, pool=build_pool(), planner=build_planner())
     chain = await conductor.run("Spell backwards the population of the city of Oslo.")
     single = await conductor.run("After tour 3, where do we go if we walk towards the east?")

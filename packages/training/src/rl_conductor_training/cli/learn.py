@@ -337,10 +337,11 @@ def print_record(record: LearnRecord | FeedbackLearnRecord, out: Path) -> None:
     if record.reused:
         console.note(console.stderr(), f"{record.reused} of {counted(record.runs, 'run')} reused from {out}")
     stdout.print(Text(f"Recommended, and saved in {out}: {record.recommended}"))
+    contents = ", with wrong answers of the best fixed workflow," if record.wrong_answers else ""
     console.note(
         console.stderr(),
         f"spent {report.describe_spending(record)}; "
-        f"the report is in {out / 'report.html'}; use it with rl-conductor ask --conductor {out}",
+        f"the report{contents} is in {out / 'report.html'}; use it with rl-conductor ask --conductor {out}",
     )
 
 

@@ -17,14 +17,15 @@ from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.learn.data import split_task
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.evaluation.comparison import summarize_workers
-from rl_conductor_training.learn.evaluation.gate import Gate, measure_room
+from rl_conductor_training.learn.evaluation.gate import Gate, best_workflow, measure_room
 from rl_conductor_training.learn.evaluation.proof import prove
 from rl_conductor_training.learn.evaluation.validation import baselines, validate_learners, validate_workflows
+from rl_conductor_training.learn.evaluation.wrong_answers import find_wrong_answers
 from rl_conductor_training.learn.learn_run import LearnRun, OnProgress
 from rl_conductor_training.learn.learners.fixed import BestWorker, CheapestWorker
 from rl_conductor_training.learn.production.rows import add_production_rows
 from rl_conductor_training.learn.production.stored_runs import RatedWorkflow
-from rl_conductor_training.learn.record import LearnRecord, Proof, SystemSummary, ValidationResult
+from rl_conductor_training.learn.record import LearnRecord, Proof, SystemSummary, ValidationResult, WrongAnswer
 from rl_conductor_training.learn.search.candidates import describe
 from rl_conductor_training.learn.search.explore import Exploration
 from rl_conductor_training.learn.search.plan import SearchPlan, describe_need
@@ -113,6 +114,7 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
         learner.fit(lessons)
     proof = await prove(run, learners, lessons, plan) if has_room or gate.is_promising else None
     workers = summarize_workers(lessons.table, lessons.singles, groups)
+    fixed = best_workflow(lessons.table, [*lessons.singles, *lessons.workflows])
     record = _build_record(
         run,
         search,
@@ -120,6 +122,7 @@ async def _run_stages(run: LearnRun, rated: Sequence[RatedWorkflow]) -> LearnRec
         exploration,
         gate=gate,
         workers=workers,
+        wrong_answers=find_wrong_answers(lessons.table, fixed),
         validation=validation,
         proof=proof,
         is_whole=is_whole,
@@ -136,6 +139,7 @@ def _build_record(
     *,
     gate: Gate,
     workers: Sequence[SystemSummary],
+    wrong_answers: tuple[WrongAnswer, ...],
     validation: Sequence[ValidationResult],
     proof: Proof | None,
     is_whole: bool,
@@ -165,6 +169,7 @@ def _build_record(
         proof=proof,
         recommended=proof.recommended if proof else BestWorker.name,
         notes=tuple(run.notes),
+        wrong_answers=wrong_answers,
         failures=run.runner.find_failures(),
         cut_off=run.runner.find_cut_off(),
         runs=len(run.runner.added | run.runner.reused),

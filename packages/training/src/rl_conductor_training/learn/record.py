@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from rl_conductor._internal.formatting import cost
-from rl_conductor.types import Dollars, Usage, Value
+from rl_conductor.types import Dollars, Text, Usage, Value
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.cut_off_replies import CutOffReplies
 from rl_conductor_training.learn.data import HeldOutOpening
@@ -87,6 +87,17 @@ class WorkerFailures(Value):
     """The most frequent error."""
 
 
+class WrongAnswer(Value):
+    """A question that a workflow answered wrongly, or only partly right."""
+
+    question: Text
+    expected: Text
+    """The accepted answers, or the rubric of a judge."""
+    answer: Text | None
+    """The answer that the scorer extracted; `None` if there was no reply."""
+    score: float
+
+
 class Proof(Value):
     """The comparison on the held-out questions."""
 
@@ -141,6 +152,8 @@ class LearnRecord(Value):
     """The system in the folder."""
     notes: tuple[str, ...] = ()
     """Caps that were reached, and other remarks on the numbers."""
+    wrong_answers: tuple[WrongAnswer, ...] = ()
+    """The first wrong answers of the best fixed workflow on the training and validation questions."""
     failures: tuple[WorkerFailures, ...] = ()
     """The workers with failed calls, and the planner if it has some, those with the largest share of them first."""
     cut_off: tuple[CutOffReplies, ...] = ()

@@ -110,6 +110,15 @@ def gate_table(record: LearnRecord) -> Table:
     )
 
 
+def wrong_answer_table(record: LearnRecord) -> Table:
+    """Builds the table of the best fixed workflow's wrong answers."""
+    rows = tuple(
+        (wrong.question, wrong.expected, wrong.answer or "no answer", f"{wrong.score:g}")
+        for wrong in record.wrong_answers
+    )
+    return Table(("question", "right", "answered", "score"), rows)
+
+
 def failure_table(record: LearnRecord) -> Table:
     """Builds the table of workers with failed calls, and the planner if calls of it failed."""
     rows = tuple((worker.worker, worker.reason, f"{worker.failed:,} of {worker.calls:,}") for worker in record.failures)
@@ -184,6 +193,7 @@ def write_report(record: LearnRecord, path: Path) -> None:
         workers=worker_table(record),
         systems=None if proof is None else system_table(proof),
         validation=validation_table(record) if record.validation else None,
+        wrong_answers=wrong_answer_table(record),
         failures=failure_table(record) if record.failures else None,
         failure_method=FAILURE_METHOD,
         cut_off=cut_off_table(record.cut_off),
