@@ -13,5 +13,6 @@ steps = 3
 max_tokens = 200
 temperature = 0.0
 samples = 2
+timeout = 300
 """
 """A planner that is asked as it was trained."""

@@ -143,6 +143,7 @@ def test_a_trained_planner_is_asked_as_its_pool_file_says(tmp_path: Path) -> Non
     for made in (Conductor.from_env(pool_file=path), RunOptions(pool=path).conductor()[0], ultra_over(path)):
         planner = made.planner
         assert (planner.form, planner.roster, planner.examples, planner.samples) == ("rows", "ordinals", 0, 2)
+        assert planner.timeout == 300
         assert (planner.sampling.max_tokens, planner.sampling.temperature) == (200, 0.0)
         assert (made.config.access, made.limits.steps) == ("positional", 3)
 

@@ -81,6 +81,13 @@ async def test_invalid_plans_are_left_out_of_accuracy_given_validity(bench: Make
     assert row.accuracy.value == pytest.approx((8 + 2) / 12)  # the fall-back, the adder, is right on two of the four
 
 
+async def test_a_plan_that_takes_longer_than_its_timeout_is_not_valid(bench: Make) -> None:
+    entry = '[systems.slow]\nkind = "conductor"\nplanner = { model = "toy:ponderer" }\ntimeout = 0.01\n'
+    row = (await lines(bench(entry)))["slow"]
+    assert row.valid_plans == 0
+    assert row.accuracy.value == pytest.approx(6 / 12)  # of the adder, the fallback
+
+
 async def test_a_failed_judge_fails_a_row_and_a_working_one_is_paid_once(bench: Make, folder: Path) -> None:
     (folder / "judged.jsonl").write_text("\n".join(map(json.dumps, SUMS)))
     first = bench(JUDGED.format(folder=folder, judge="judge"))

@@ -18,7 +18,8 @@ MADE: dict[str, list[ScriptedModel]] = {}
 
 def toy(name: str, *, price: Price | None = None) -> ScriptedModel:
     """Builds and records the model `toy:NAME`."""
-    toy = ScriptedModel(SAYS[name], name=name, price=price or Price(input=1_000_000, output=0, per_call=0))
+    price = price or Price(input=1_000_000, output=0, per_call=0)
+    toy = ScriptedModel(SAYS[name], name=name, price=price, delay=DELAYS.get(name, 0))
     MADE.setdefault(name, []).append(toy)
     return toy
 
@@ -107,4 +108,7 @@ SAYS: dict[str, Callable[[Request], Scripted]] = {
     "lenient": lambda _: "yes",
     "planner": plan,
     "stumbler": stumble,
+    "ponderer": plan,
 }
+DELAYS = {"ponderer": 60.0}
+"""Seconds before each reply."""

@@ -20,7 +20,7 @@ from rl_conductor.planning.plan_sampler import PlanSampler
 from rl_conductor.planning.plan_stream import PlanRequest, PlanStream
 from rl_conductor.planning.routing.domain import Domain
 from rl_conductor.pool.pool import WorkerPool
-from rl_conductor.pool.pool_file import PlannerEntry
+from rl_conductor.pool.pool_file import PLAN_TIMEOUT, PlannerEntry
 from rl_conductor.pool.worker import Worker, why_not_a_model
 from rl_conductor.prompting.planner_prompt import PromptSettings, planner_messages
 from rl_conductor.trace.events import PlanRejected, PlanStarted
@@ -72,7 +72,7 @@ class Planner:
     before it is shortened."""
     sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=PLAN_TOKENS))
     """Sampling parameters of the plan."""
-    timeout: float | None = 120.0
+    timeout: float | None = PLAN_TIMEOUT
     """Seconds for one sample."""
     card: Card = field(default_factory=lambda: Card(name="planner"))
     """Checked against the policy's data rules, because the planner reads the user's conversation, too."""
@@ -138,6 +138,7 @@ class Planner:
             instructions=entry.instructions,
             samples=entry.samples,
             sampling=Sampling(max_tokens=entry.max_tokens, temperature=entry.temperature),
+            timeout=entry.timeout,
             card=Card(name="planner", tags=entry.tags, region=entry.region),
         )
 

@@ -94,6 +94,10 @@ class WorkerEntry(ModelEntry, WorkerSettings):
         return self.apply_to(worker).with_tools(self.all_tools(tools))
 
 
+PLAN_TIMEOUT = 120.0
+"""Default seconds for one attempt at a plan."""
+
+
 class PlannerSettings(Entry):
     """Settings of the planner's prompt. A trained planner needs the settings that it was trained with."""
 
@@ -109,6 +113,8 @@ class PlannerSettings(Entry):
     """Whether a step reads all earlier steps or none (`binary`), or any of them (`positional`)."""
     max_tokens: int = Field(default=PLAN_TOKENS, ge=1)
     """Maximum tokens of a plan; a longer one is rejected."""
+    timeout: float = Field(default=PLAN_TIMEOUT, gt=0, exclude_if=lambda seconds: seconds == PLAN_TIMEOUT)
+    """Seconds for one attempt at a plan; a slower one is rejected."""
 
 
 class PlannerEntry(ModelEntry, PlannerSettings):

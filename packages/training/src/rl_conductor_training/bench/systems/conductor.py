@@ -65,4 +65,5 @@ class ConductorSystem(PlannerSettings, SystemEntry):
             examples=self.examples,
             samples=self.samples if is_random else 1,
             sampling=sampling,
+            timeout=self.timeout,
         )
