@@ -39,6 +39,7 @@ PUBLIC = {
     "RunError",
     "Sampling",
     "ScriptedModel",
+    "SharedBudget",
     "Step",
     "Tool",
     "Trace",

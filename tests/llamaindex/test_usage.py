@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from llama_index.llms.conductor import Conductor, LLMModel
 from llamaindex.scripts import EchoLLM, plan, planner
-from rl_conductor import ConfigError, Limits, Message, Price, Request, RunError, ScriptedModel, Usage
+from rl_conductor import ConfigError, Limits, Message, Price, Request, RunError, ScriptedModel, SharedBudget, Usage
 from rl_conductor.integration import price_of
 from rl_conductor.models.prices import priced
 from rl_conductor.types import ImagePart
@@ -312,3 +312,18 @@ async def test_images_of_a_conversation_are_not_fetched_to_count_tokens(monkeypa
     seeing = LLMModel(SilentEchoLLM())
     seeing.capabilities = seeing.capabilities.model_copy(update={"images": True})
     assert (await seeing.complete(request)).text == "An echo."
+
+
+async def test_runs_spend_from_a_shared_budget() -> None:
+    price = Price(input=1, output=10)
+    workers = {"clerk": ScriptedModel("17 pens.", price=price)}
+    llm = Conductor(workers, planner=ScriptedModel(plan((0, "Answer.", [])), price=price))
+    budget = SharedBudget()
+    with budget.applied():
+        llm.complete("Pens?")
+        list(llm.stream_complete("Blue pens?"))
+        await llm.acomplete("Red pens?")
+    llm.complete("Other pens?")
+
+    assert budget.spending.calls == 6
+    assert budget.spending.usd > 0

@@ -20,7 +20,7 @@ from rl_conductor.errors import ConfigError
 from rl_conductor.models import model as model_by_name
 from rl_conductor.scoring import Sample, Task
 from rl_conductor_training.learn import PlannerWeights
-from rl_conductor_training.learn.budget import SharedBudget
+from rl_conductor_training.learn.budget import LearningBudget
 from rl_conductor_training.learn.experience import Experience, fingerprint_workers
 from rl_conductor_training.learn.folder import LearnedSystem, write_conductor_folder
 from rl_conductor_training.learn.runner import Runner
@@ -287,7 +287,7 @@ async def test_the_trained_planner_is_saved_and_loaded_with_its_adapter(model: s
 async def test_training_stops_when_the_time_is_over(model: str, tmp_path: Path) -> None:
     run, samples = runner(tmp_path)
     await run.run_workflows((sample, workflow(*names)) for sample in samples for names in PLANS)
-    run.begin_stage(SharedBudget(Limits(seconds=0.01), NOTHING).stage(1.0))
+    run.begin_stage(LearningBudget(Limits(seconds=0.01), NOTHING).stage(1.0))
     learner = PlannerWeights(settings(model, supervised_steps=10_000))
     await learner.search(run, samples[:4], samples[4:])
     assert run.is_exhausted

@@ -12,7 +12,7 @@ import pytest
 
 from rl_conductor import Limits, WorkerPool, Workflow
 from rl_conductor.calls.budget import NOTHING
-from rl_conductor_training.learn.budget import SharedBudget
+from rl_conductor_training.learn.budget import LearningBudget
 from rl_conductor_training.learn.experience import Experience
 from rl_conductor_training.learn.runner import Runner
 from rl_conductor_training.learn.search.candidates import build_candidates, describe, descriptions
@@ -75,7 +75,7 @@ async def opened_case(folder: Path, limits: Limits, task: Task | None = None) ->
         on_row=lambda _row: None,
         on_status=lambda _status: None,
     )
-    runner.begin_stage(SharedBudget(limits, NOTHING).stage(1.0))
+    runner.begin_stage(LearningBudget(limits, NOTHING).stage(1.0))
     try:
         yield Case(runner, task.samples, build_candidates(descriptions(pool), (), max_steps=2, seed=0), pool)
     finally:

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rl_conductor.calls.shared_budget import SharedBudget
     from rl_conductor.conductor import Conductor
     from rl_conductor.config.discovered_pool import DiscoveredPool
     from rl_conductor.config.discovery import discover
@@ -62,6 +63,7 @@ __all__ = [
     "RunError",
     "Sampling",
     "ScriptedModel",
+    "SharedBudget",
     "Step",
     "Tool",
     "Trace",
@@ -75,6 +77,7 @@ __all__ = [
 ]
 
 _EXPORTS = {
+    "calls.shared_budget": ("SharedBudget",),
     "conductor": ("Conductor",),
     "config.discovered_pool": ("DiscoveredPool",),
     "config.discovery": ("discover",),

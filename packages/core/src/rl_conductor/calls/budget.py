@@ -150,6 +150,8 @@ class Budget:
 
     owner: ClassVar[str | None] = None
     """The owner of the budget, for `LimitError.owner`; `None` for a run's."""
+    limits_name: ClassVar[str] = "limits"
+    """What errors call its limits."""
 
     def __init__(
         self,
@@ -313,24 +315,24 @@ class Budget:
 
     def describe_excess(self, model: str, limit: str, needed: Decimal | int, remaining: Decimal | int) -> str:
         """Words the refusal of a call to `model` that needs more than is left."""
-        allowed = getattr(self.limits, limit)
+        allowed, name = getattr(self.limits, limit), f"{self.limits_name}.{limit}"
         required = allowed - remaining + needed
         if limit == "calls":
             state = f"leaves {counted(int(remaining), 'call')}" if remaining > 0 else "is used up"
-            return f"limits.calls={allowed} {state}; raise it to {required} or more to allow a call to {model}"
+            return f"{name}={allowed} {state}; raise it to {required} or more to allow a call to {model}"
         dollars = limit == "usd"
         need = f"cost up to ${_format(needed, _UP)}" if dollars else f"use up to {needed} tokens"
         rest = ("$" if dollars else "") + _format(max(remaining, 0), _DOWN)
         return (
-            f"a call to {model} may {need}, but limits.{limit}={_format(allowed)} leaves {rest}; "
-            f"write limits.{limit}={_format(required, _UP)} or more"
+            f"a call to {model} may {need}, but {name}={_format(allowed)} leaves {rest}; "
+            f"write {name}={_format(required, _UP)} or more"
         )
 
     def describe_unpriced(self, model: str) -> str:
         """Words the refusal of a call to `model`, which has no known price although dollars are limited."""
         return (
-            f"the price of {model} is unknown, so limits.usd can't be enforced; write its price in dollars per million "
-            "tokens, in a pool file as price = { input = 2.5, output = 10 }, in code as "
+            f"the price of {model} is unknown, so {self.limits_name}.usd can't be enforced; write its price in dollars "
+            "per million tokens, in a pool file as price = { input = 2.5, output = 10 }, in code as "
             '"price": {"input": 2.5, "output": 10} in its entry, or price=Price(input=2.5, output=10) of its model'
         )
 

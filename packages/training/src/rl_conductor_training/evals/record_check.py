@@ -35,7 +35,7 @@ from rl_conductor.pool.pool import WorkerPool
 from rl_conductor.text.truncation import truncate_middle
 from rl_conductor.types import Dollars, Request, Text, Value
 from rl_conductor.workflow.limits import Limits
-from rl_conductor_training.learn.budget import SharedBudget
+from rl_conductor_training.learn.budget import LearningBudget
 from rl_conductor_training.learn.data import HeldOutOpening, load_questions, name_groups
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
 from rl_conductor_training.learn.runner import Runner
@@ -274,7 +274,7 @@ async def _run(conductor: Conductor, task: Task, limits: Limits, concurrency: in
     Raises:
         LimitError: the limits did not suffice.
     """
-    budget = SharedBudget(limits, NOTHING)
+    budget = LearningBudget(limits, NOTHING)
     with TemporaryDirectory() as folder:
         runner = Runner(
             task=task,
@@ -290,7 +290,7 @@ async def _run(conductor: Conductor, task: Task, limits: Limits, concurrency: in
     return rows
 
 
-def _limit_error(budget: SharedBudget, completed: str) -> LimitError:
+def _limit_error(budget: LearningBudget, completed: str) -> LimitError:
     """Builds the error of limits that ended a check; it names the one that did."""
     name = budget.tightest_cap
     cap, amount = getattr(budget.limits, name), getattr(budget.spending, name)

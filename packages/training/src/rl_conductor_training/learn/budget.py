@@ -24,7 +24,7 @@ from rl_conductor_training.workers.cached_model import stored_usage
 STARTS_FILE = "starts.json"
 
 
-class SharedBudget:
+class LearningBudget:
     """The caps of a whole learning run; each stage may use a part of them, counted from the start of learning."""
 
     def __init__(self, limits: Limits, previous_spending: Amount) -> None:
@@ -79,7 +79,7 @@ class SharedBudget:
 class _StageBudget(Budget):
     """The part of the caps that a stage may use."""
 
-    def __init__(self, limits: Limits, shared: SharedBudget) -> None:
+    def __init__(self, limits: Limits, shared: LearningBudget) -> None:
         super().__init__(limits, parent=shared.total, surrounds_runs=True)
         self._shared = shared
 

@@ -12,7 +12,7 @@ from rl_conductor.pool.worker import Worker
 from rl_conductor.types import Request
 from rl_conductor.workflow.limits import Limits
 from rl_conductor.workflow.request_tokens import upper_bound
-from rl_conductor_training.learn.budget import RunSpending, SharedBudget
+from rl_conductor_training.learn.budget import LearningBudget, RunSpending
 from rl_conductor_training.learn.data import LearnData
 from rl_conductor_training.learn.estimate import estimate_cost
 from rl_conductor_training.learn.experience import Experience, ExperienceRow
@@ -59,7 +59,7 @@ class LearnRun:
         self.experience = Experience(workspace.folder / EXPERIENCE_FILE)
         key = fingerprint(*workspace.workers.values(), *map(Sample.model_dump_json, data.task.samples))
         self.spending = RunSpending(workspace.folder, self.experience, key)
-        self.budget = SharedBudget(limits, self.spending.amount)
+        self.budget = LearningBudget(limits, self.spending.amount)
         self.is_measured = False
         """Whether each worker answered a question, so that the cost of a search is known."""
         self.runner = Runner(
