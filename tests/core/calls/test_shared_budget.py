@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from decimal import Decimal
 
 import pytest
@@ -89,12 +88,26 @@ async def test_a_cancelled_run_is_charged_what_its_call_may_have_cost() -> None:
     assert budget.spending.usd > PRICE.output * 4096 / 10**6
 
 
-async def test_threads_share_it() -> None:
+def test_threads_that_apply_it_share_it() -> None:
     budget, conductor = SharedBudget(), create_conductor()
-    with budget.applied(), ThreadPoolExecutor() as threads:
-        runs = [threads.submit(copy_context().run, conductor.run_sync, f"{n}?") for n in range(4)]
-    assert all(run.result().text for run in runs)
-    assert budget.spending.calls == 8
+
+    def ask(question: str) -> str:
+        with budget.applied():
+            return conductor.run_sync(question).text
+
+    with ThreadPoolExecutor() as threads:
+        answers = list(threads.map(ask, ["Pens?", "Blue pens?", "Red pens?"]))
+
+    assert answers == ["17 pens."] * 3
+    assert budget.spending.calls == 6
+
+
+async def test_threads_of_asyncio_are_in_the_block() -> None:
+    budget, conductor = SharedBudget(), create_conductor()
+    with budget.applied():
+        await asyncio.gather(*[asyncio.to_thread(conductor.run_sync, f"{n}?") for n in range(3)])
+
+    assert budget.spending.calls == 6
 
 
 async def test_it_may_be_applied_again_inside_of_its_own_block() -> None:
