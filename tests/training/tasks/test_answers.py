@@ -43,6 +43,12 @@ def test_extract_boxed_returns_the_last_boxed_content(text: str, expected: str |
         ("First 3.\nAnswer: 4", "4"),
         ("**Final answer:** 4", "4"),
         ("The final answer is: Paris", "Paris"),
+        ("Answer：Paris\n(step 3)", "Paris"),
+        ("Die Antwort lautet Paris\n(Schritt 3)", "Paris"),
+        ("答案是北京\n（第3步）", "北京"),
+        ("答え：東京\n以上", "東京"),
+        ("उत्तर: दिल्ली\n3", "दिल्ली"),
+        ("الجواب هو القاهرة\n3", "القاهرة"),
         ("Thinking.\nParis\n\n", "Paris"),
         ("**Answer:**\n\n* Paris", "Paris"),
         ("", ""),
@@ -76,6 +82,15 @@ def test_extract_final_answer_returns_the_announced_answer(text: str, expected: 
         ("1,290", "1290"),
         ("1,290.5", "1290.5"),
         ("1.290", "1.290"),
+        ("1.234.567 Einwohner", "1234567"),
+        ("1'234'567.50 Franken", "1234567.50"),
+        ("1\N{RIGHT SINGLE QUOTATION MARK}234,50", "1234.50"),
+        ("12,34,567 रुपये", "1234567"),
+        ("３．５", "3.5"),
+        ("－１，２３４円", "-1234"),
+        ("٣٫٥", "3.5"),
+        ("١٬٢٣٤", "1234"),
+        ("१२", "12"),
         ("none", None),
         ("1e999999999999999999999", None),
         ("1e9999999", None),
@@ -95,6 +110,11 @@ def test_extract_last_number_returns_the_last_number(text: str, number: str | No
         ("Answer: A. No, the answer is C.", "C"),
         ("**Answer**: B\n\nNote that answer A is a common mistake.", "B"),
         ("I choose answer B", "B"),
+        ("答案是B。因为A不对", "B"),
+        ("Answer：Ｂ", "B"),
+        ("正解はBです。Aは誤り。", "B"),
+        ("Die Antwort ist B, denn A ist falsch.", "B"),
+        ("B。因为", "B"),
         (r"\boxed{A}", "A"),
         ("The answer is a bit subtle.\n\\boxed{C}", "C"),
         ("The answer is a bit subtle.", None),
@@ -112,6 +132,56 @@ def test_extract_last_number_returns_the_last_number(text: str, number: str | No
 )
 def test_extract_choice_returns_the_chosen_letter(text: str, letter: str | None) -> None:
     assert extract_choice(text, "ABCD") == letter
+
+
+@pytest.mark.parametrize(
+    ("text", "other"), [("STRASSE", "Straße"), ("ＡＢ５", "ab5"), ("ｶﾞｽ", "ガス"), ("Άλφας", "ΆΛΦΑΣ")]
+)
+def test_normalize_text_ignores_case_and_width_in_every_script(text: str, other: str) -> None:
+    assert normalize_text(text) == normalize_text(other)
+    assert normalize_text("x²") != normalize_text("x2")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("中国的首都是北京。", "北京"),
+        ("首都はParisです", "Paris"),
+        ("これはポジティブです", "ポジティブ"),
+        ("เมืองหลวงคือกรุงเทพมหานคร", "กรุงเทพ"),
+        ("수도는 서울입니다.", "서울"),
+        ("राजधानी दिल्ली है।", "दिल्ली"),
+        ("答えは5個です", "5"),
+    ],
+)
+def test_words_are_found_in_scripts_without_spaces(text: str, words: str) -> None:
+    assert contains_words(text, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("यह कमी है", "कम"),
+        ("これはテストです", "スト"),
+        ("답은 인천서울", "서울"),
+        ("答えは15個です", "5"),
+        ("Pariserは", "Paris"),
+    ],
+)
+def test_parts_of_longer_words_are_not_found_in_any_script(text: str, words: str) -> None:
+    assert not contains_words(text, words)
+
+
+@pytest.mark.parametrize(
+    ("reply", "label"),
+    [("这条评论是正面的。", "正面"), ("不是负面，而是正面", None), ("答案：负面。", "负面")],
+)
+def test_extract_label_finds_chinese_labels(reply: str, label: str | None) -> None:
+    assert extract_label(reply, ("正面", "负面")) == label
+
+
+def test_extract_label_finds_a_letter_beside_chinese() -> None:
+    assert extract_label("我选B", ("A", "B")) == "B"
 
 
 def test_normalize_text_ignores_case_and_punctuation_at_the_ends() -> None:

@@ -27,6 +27,8 @@ async def score(reply: str, expected: str = "2026-03-05") -> Score:
         "MAR 5 2026",
         "05-Mar-2026",
         "5. März 2026",
+        "2026年3月5日",
+        "２０２６年３月５日です",
         "2026-03-05T10:00:00Z",
         "Ordered on 2026-01-01.\nDue: 2026-03-05",
         "Answer: 2026-03-05\n\nThe order was of 2026-01-01.",

@@ -10,21 +10,31 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 
+from rl_conductor_training.tasks.scorers.scripts import NO_WORD_AFTER, NO_WORD_BEFORE, normalize_width, whole_words
+
 _MINUS_SIGN = "\N{MINUS SIGN}"
 _THIN_BLANKS = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
+_APOSTROPHES = "'\N{RIGHT SINGLE QUOTATION MARK}"
 _DECIMAL_COMMA = (
-    rf"(?<![\d.,])(?:\d{{1,3}}(?:[.{_THIN_BLANKS}]\d{{3}})+,\d+|0,\d+|\d+,(?:\d{{1,2}}|\d{{4,}}))(?![.,]?\d)"
+    rf"(?<![\d.,])(?:\d{{1,3}}(?:[.{_THIN_BLANKS}{_APOSTROPHES}]\d{{3}})+,\d+|\d{{1,3}}(?:\.\d{{3}}){{2,}}"
+    r"|0,\d+|\d+,(?:\d{1,2}|\d{4,}))(?![.,]?\d)"
 )
-"""A number whose comma can't stand between thousands: `3,5`, `0,125`, `1.234,50`, but not `1,290` or a list."""
+"""A number whose comma can't stand between thousands, or whose points do: `3,5`, `0,125`, `1.234,50`, `1.234.567`, but
+not `1,290`, `1.290` or a list."""
 _NUMBER = re.compile(
     rf"[-+{_MINUS_SIGN}]?(?:(?P<decimal_comma>{_DECIMAL_COMMA})"
-    rf"|(?:\d{{1,3}}(?:[,{_THIN_BLANKS}]\d{{3}})+|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)(?:[eE][-+]?\d+)?"
+    rf"|(?:\d{{1,3}}(?:[,{_THIN_BLANKS}{_APOSTROPHES}]\d{{3}})+|\d{{1,2}}(?:,\d\d)+,\d{{3}}|\d+)(?:\.\d+)?"
+    r"|(?<![\w.])\.\d+)(?:[eE][-+]?\d+)?"
 )
+"""Thousands may be separated as in India (`12,34,567`) or Switzerland (`1'234'567`)."""
+_ARABIC_SEPARATORS = str.maketrans("\N{ARABIC DECIMAL SEPARATOR}\N{ARABIC THOUSANDS SEPARATOR}", ".,")
 _DIGIT_GROUPS = re.compile(r"\D*\d{1,3}(?: \d{3})+(?:\.\d+|,\d{1,2})?\D*")
-_TO_ASCII = str.maketrans(_MINUS_SIGN, "-", f",{_THIN_BLANKS}")
+_TO_ASCII = str.maketrans(_MINUS_SIGN, "-", f",{_THIN_BLANKS}{_APOSTROPHES}")
 # Possessive, since a reply may hold thousands of blanks after "answer" and must not make us try every split of them.
-_FINAL = re.compile(r"answer\s*+(?:is|:)[\s:*]*+(.+)", re.IGNORECASE)
-_LABEL = re.compile(r"answer\s*+:", re.IGNORECASE)
+_ANSWER = "(?:answer|antwort|答案|答え|正解|उत्तर|الجواب|الإجابة)"
+_IS = "is|ist|lautet|是|为|為|は|هو|هي|[:：]"
+_FINAL = re.compile(rf"{_ANSWER}\s*+(?:{_IS})[\s:：*]*+(.+)", re.IGNORECASE)
+_LABEL = re.compile(rf"{_ANSWER}\s*+[:：]", re.IGNORECASE)
 _MAX_DIGITS = 100_000
 """Before the point of a number: arithmetic with more of them fails."""
 _LATEX_DELIMITER = re.compile(r"\$|\\[()\[\]]")
@@ -67,7 +77,7 @@ def extract_boxed(text: str) -> str | None:
 
 
 def extract_final_answer(text: str) -> str:
-    """Extracts the announced answer: boxed, after "answer is" or "answer:", else its last line."""
+    """Extracts the announced answer: boxed, after "answer is" or "answer:" in some languages, else its last line."""
     box = extract_boxed(text)
     if box is not None:
         return box
@@ -84,7 +94,7 @@ def extract_final_lines(text: str) -> str:
 
 def extract_last_number(text: str) -> Decimal | None:
     """Extracts the last number in `text`, accepting thousands separators and decimal commas; `None` without one."""
-    matches = list(_NUMBER.finditer(text))
+    matches = list(_NUMBER.finditer(normalize_width(text).translate(_ARABIC_SEPARATORS)))
     if not matches:
         return None
     digits = matches[-1][0]
@@ -104,13 +114,14 @@ def join_digit_groups(text: str) -> str:
 
 def extract_choice(text: str, letters: str) -> str | None:
     """Extracts the letter of `letters` that a reply chooses, preferably in a box; `None` without a clear one."""
+    text = normalize_width(text)
     box = extract_boxed(text)
     boxed = None if box is None else _boxed_choice(letters).match(_remove_latex(box))
     text = _remove_latex(text)
     whole_reply = re.fullmatch(rf"\W*([{letters}])\W*", text, re.IGNORECASE)
     choices = _choice_pattern(letters).findall(text)
     announced = [letter for label, letter in choices if label] or [letter for _, letter in choices]
-    prefix = re.match(rf"[\s*(]*([{letters}])[).:*]", text)
+    prefix = re.match(rf"[\s*(]*([{letters}])[).:*。、]", text)
     match = boxed or whole_reply
     letter = match[1] if match else announced[-1] if announced else prefix[1] if prefix else None
     return None if letter is None else letter.upper()
@@ -129,7 +140,8 @@ def extract_label(text: str, labels: Sequence[str]) -> str | None:
     choices: list[list[str]]
     if all(re.fullmatch("[A-Za-z]", label) for label in labels):
         letters = "".join(labels).upper()
-        in_final = re.findall(rf"(?!A (?!or |and )[a-z])\b[{letters}]\b", final)
+        letter = rf"(?!A (?!or |and )[a-z]){NO_WORD_BEFORE}[{letters}]{NO_WORD_AFTER}"
+        in_final = re.findall(letter, normalize_width(final))
         choices = [[extract_choice(text, letters) or ""], alone, in_final]
     else:
         choices = [[normalize_text(final)], alone, _find_names(final, by_name), _find_names(text, by_name)]
@@ -142,7 +154,7 @@ def extract_label(text: str, labels: Sequence[str]) -> str | None:
 def _find_names(text: str, names: Iterable[str]) -> list[str]:
     """Finds normalized names in a text as whole words; of two that begin at the same word, the longer one."""
     longest_first = sorted(names, key=len, reverse=True)
-    return re.findall("|".join(map(_whole_words, longest_first)), normalize_text(text))
+    return re.findall("|".join(map(whole_words, longest_first)), normalize_text(text))
 
 
 def _remove_latex(text: str) -> str:
@@ -157,18 +169,19 @@ def _boxed_choice(letters: str) -> re.Pattern[str]:
 
 def _choice_pattern(letters: str) -> re.Pattern[str]:
     """Matches a letter after "answer is", "answer:" or "answer" alone; "a" before another word is an article."""
-    return re.compile(rf"(?i:answer[\s*]*+(is|:)?)[\s:*(]*+([{letters}]\b|[{letters.lower()}]\b(?! +\w))")
+    announced = rf"(?i:{_ANSWER}[\s*]*+({_IS})?)[\s:*(]*+"
+    return re.compile(rf"{announced}([{letters}]{NO_WORD_AFTER}|[{letters.lower()}]{NO_WORD_AFTER}(?! +\w))")
 
 
 # -------------------------------------------------------------------------------------- comparing
 
 
 def normalize_text(text: str) -> str:
-    """Removes case, punctuation at the ends, repeated blanks and other encodings of accents.
+    """Removes case, punctuation at the ends, repeated blanks, and other encodings of accents and widths.
 
     The point of `.5` is part of the number.
     """
-    text = " ".join(unicodedata.normalize("NFC", text.lower()).split())
+    text = " ".join(unicodedata.normalize("NFC", normalize_width(text).casefold()).split())
     edges = "".join(filter(_is_edge, set(text)))
     words = text.rstrip(edges)
     bare = words.lstrip(edges)
@@ -186,14 +199,7 @@ def _is_edge(char: str) -> bool:
 def contains_words(text: str, expected: str) -> bool:
     """Whether a text contains another as whole words or numbers, ignoring case: `30 Euro` but not `130 euros`."""
     words = normalize_text(expected)
-    return bool(words) and re.search(_whole_words(words), normalize_text(text)) is not None
-
-
-def _whole_words(words: str) -> str:
-    """Returns the pattern of words that are not part of longer words, or of numbers such as `1.30` or `30,5`."""
-    before = r"(?<!\w)(?<!\d[.,])" if words[0].isdecimal() else r"(?<!\w)"
-    after = r"(?!\w)(?![.,]\d)" if words[-1].isdecimal() else r"(?!\w)"
-    return before + re.escape(words) + after
+    return bool(words) and re.search(whole_words(words), normalize_text(text)) is not None
 
 
 def numbers_match(first: Decimal, second: Decimal, *, tolerance: float = 1e-6) -> bool:

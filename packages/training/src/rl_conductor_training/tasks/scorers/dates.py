@@ -1,4 +1,4 @@
-"""The scorer of dates in any common notation, such as `2026-03-05`, `5 March 2026`, `March 5th, 2026`, `05.03.2026`."""
+"""The scorer of dates in any common notation, such as `2026-03-05`, `5 March 2026`, `05.03.2026`, `2026年3月5日`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _DATE = re.compile(
     r"(?P<y1>\d{4})(?P<separator>[-/.])(?P<m1>\d{1,2})(?P=separator)(?P<d1>\d{1,2})"
     r"|(?P<d2>\d{1,2})\. ?(?P<m2>\d{1,2})\. ?(?P<y2>\d{4})"
     r"|(?P<first>\d{1,2})(?P<slash>[/-])(?P<second>\d{1,2})(?P=slash)(?P<y3>\d{4})"
+    r"|(?P<y6>\d{4})年 ?(?P<m6>\d{1,2})月 ?(?P<d6>\d{1,2})日"
     rf"|(?P<d4>\d{{1,2}}){_ORDINAL}(?: of)?[ -]?{_MONTH.format('m4')},?[ -]?(?P<y4>\d{{4}})"
     r")(?!\d)"
     rf"|(?<!\w){_MONTH.format('m5')} (?P<d5>\d{{1,2}}){_ORDINAL},? (?P<y5>\d{{4}})(?!\d)",
