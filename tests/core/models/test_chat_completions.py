@@ -340,9 +340,11 @@ def test_an_empty_message_has_empty_content() -> None:
     assert sent(Message.tool("a", ""))["messages"] == [{"role": "tool", "content": "", "tool_call_id": "a"}]
 
 
-def test_pictures_in_the_result_of_a_tool_are_sent() -> None:
+def test_an_image_in_the_result_of_a_tool_is_sent_in_a_message_of_the_user() -> None:
     seen = Message(role="tool", tool_call_id="a", content=(TextPart(text="noon"), ImagePart(data="aGk=")))
-    assert [part["type"] for part in sent(seen)["messages"][0]["content"]] == ["text", "image_url"]
+    result, moved = sent(seen)["messages"]
+    assert result["content"] == "noon\n[image: attachment 1 in the user's next message]"
+    assert (moved["role"], [part["type"] for part in moved["content"]]) == ("user", ["text", "image_url"])
 
 
 @pytest.mark.parametrize("text", ["no such city", "error: no such city", "Error: no such city", ""])

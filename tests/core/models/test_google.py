@@ -168,6 +168,10 @@ async def test_a_result_of_no_known_call_is_refused_before_the_call(ask: Any, se
             ImagePart(url="https://example.org/cat.png"),
             {"fileData": {"fileUri": "https://example.org/cat.png", "mimeType": "image/png"}},
         ),
+        (
+            ImagePart(url="https://example.org/cat.jpg?size=1"),
+            {"fileData": {"fileUri": "https://example.org/cat.jpg?size=1", "mimeType": "image/jpeg"}},
+        ),
     ],
 )
 async def test_images_and_documents_become_parts(ask: Any, part: ContentPart, sent: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 from rl_conductor.errors import BadRequestError
 from rl_conductor.models.anthropic.prompt_caching import cached_system, mark_turns
+from rl_conductor.models.attachments import move_attachments
 from rl_conductor.models.vendor_errors import MALFORMED_REPLY_ERRORS
 from rl_conductor.types import (
     ContentPart,
@@ -41,6 +42,9 @@ THINKING_PREFIX = "anthropic:thinking:"
 """Begins the signature of reasoning that Anthropic signed."""
 REDACTED_PREFIX = "anthropic:redacted:"
 """Begins the signature of reasoning that Anthropic encrypted, of which there is no text."""
+
+ACCEPTING = ("user", "tool")
+"""The roles of messages with images and files."""
 
 ImageType = Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
 IMAGE_TYPES: dict[str, ImageType] = {
@@ -153,7 +157,8 @@ def _split_type_lists(schema: Any) -> Any:
 
 def _turns(model: str, request: Request) -> list[wire.MessageParam]:
     """Merges messages into alternating turns of user and assistant; tool results belong to the user."""
-    conversation = [message for message in request.messages if message.role != "system"]
+    messages = move_attachments(request.messages, accepting=ACCEPTING)
+    conversation = [message for message in messages if message.role != "system"]
     turns: list[wire.MessageParam] = []
     for assistant, messages in groupby(conversation, key=lambda message: message.role == "assistant"):
         blocks = [block for message in messages for block in _blocks(model, message)]

@@ -9,9 +9,12 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from itertools import groupby
+from mimetypes import guess_type
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 from rl_conductor.errors import BadRequestError
+from rl_conductor.models.attachments import move_attachments
 from rl_conductor.types import FilePart, ImagePart, JsonFormat, Message, ReasoningPart, Request, TextPart, Tool
 from rl_conductor.types.messages import arguments_of
 
@@ -26,6 +29,9 @@ TEXT_PREFIX = "google:text:"
 """Begins the signature of text."""
 CALL_PREFIX = "google:call:"
 """Begins the signature of a tool call; the vendor's signature, a colon and the id of the call follow."""
+
+ACCEPTING = ("user", "tool", "assistant")
+"""The roles of messages with images and files."""
 
 PLACEHOLDER_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 """The vendor's placeholder signature for a tool call that another model made."""
@@ -87,7 +93,8 @@ def _calling_config(request: Request) -> Json:
 def _contents(request: Request, model: str) -> list[Json]:
     """Merges messages into turns of `user` (with tool results) and `model`."""
     names = {call.id: call.name for message in request.messages for call in message.tool_calls}
-    conversation = [message for message in request.messages if message.role != "system"]
+    messages = move_attachments(request.messages, accepting=ACCEPTING)
+    conversation = [message for message in messages if message.role != "system"]
     contents: list[Json] = []
     for assistant, messages in groupby(conversation, key=lambda message: message.role == "assistant"):
         parts = [part for message in messages for part in _parts(message, names, model)]
@@ -135,7 +142,8 @@ def _calls(message: Message) -> Iterator[Json]:
 
 def _media(part: ImagePart | FilePart, model: str) -> Json:
     if isinstance(part, ImagePart) and part.url:
-        return {"fileData": {"fileUri": part.url, "mimeType": part.media_type}}
+        media_type, _ = guess_type(urlsplit(part.url).path)  # `media_type` is that of `data`
+        return {"fileData": {"fileUri": part.url, "mimeType": media_type or part.media_type}}
     return {"inlineData": {"data": _checked_base64(part, model), "mimeType": part.media_type}}
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from rl_conductor.errors import BadResponseError
+from rl_conductor.models.attachments import move_attachments
 from rl_conductor.models.openai.dialects import Dialect
 from rl_conductor.models.openai.errors import refusal
 from rl_conductor.models.openai.strict_schema import close_schema
@@ -42,6 +43,10 @@ from rl_conductor.types.completions import parse_finish_reason
 TIERS_WITH_OWN_PRICE = ("priority", "flex")
 """OpenAI's service tiers whose calls do not cost the model's usual price, so that they count as unpriced."""
 
+ACCEPTING = ("user",)
+"""The roles of messages with images and files. OpenAI's older models refuse them in tool results, and newer ones answer
+as if there were none there."""
+
 BROKEN_OFF = ("", "error", "abort", "insufficient_system_resource")
 """The finish reasons, or the lack of one, of replies that are incomplete; the last is DeepSeek's."""
 
@@ -52,7 +57,7 @@ def options_of(request: Request, dialect: Dialect) -> dict[str, Any]:
     """Builds the fields of the request body; options that are not set are left out."""
     sampling, form = request.sampling, request.response_format
     options = {
-        "messages": [_message(message) for message in request.messages],
+        "messages": [_message(message) for message in move_attachments(request.messages, accepting=ACCEPTING)],
         "tools": [_tool(tool) for tool in request.tools],
         "tool_choice": _choice(request),
         "parallel_tool_calls": False if request.tools and not request.parallel_tool_calls else None,
@@ -92,12 +97,8 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _content(message: Message) -> str | list[dict[str, Any]]:
-    """Returns plain text if possible, because not every server accepts a list of parts.
-
-    Some servers accept images in tool results; others reject the request, which is better than dropping the images.
-    """
-    is_text_only = message.role not in ("user", "tool")
-    if is_text_only or all(isinstance(part, TextPart | ReasoningPart) for part in message.content):
+    """Returns plain text if possible, because not every server accepts a list of parts."""
+    if all(isinstance(part, TextPart | ReasoningPart) for part in message.content):
         return message.text
     return [_part(part) for part in message.content if not isinstance(part, ReasoningPart)]
 
