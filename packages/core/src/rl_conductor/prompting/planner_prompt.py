@@ -15,7 +15,7 @@ from rl_conductor._internal.identity import ByIdentity
 from rl_conductor.plan_text.forms import Form, render
 from rl_conductor.prompting.plan_rules import SYSTEM, brief_rules, request_rules, rules
 from rl_conductor.prompting.roster import brief_roster, roster_text
-from rl_conductor.prompting.transcript import attached_images, question_chars, transcript, transcript_turns
+from rl_conductor.prompting.transcript import attached_images, question_bytes, transcript, transcript_turns
 from rl_conductor.prompting.worked_examples import worked_examples
 from rl_conductor.prompting.worker_prompt import Evidence
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
@@ -138,9 +138,9 @@ def planner_messages(
         previous_rounds: plans and answers of the previous rounds, oldest first.
         offered: the part of `space` that this question's plan may choose from, if the pool is too large to show.
     """
-    form, max_chars = settings.form, question_chars(settings.context)
+    form, max_bytes = settings.form, question_bytes(settings.context)
     inputs = () if form == "lists" else space.inputs
-    question = partial(transcript, conversation, key, max_chars=max_chars, inputs=inputs)
+    question = partial(transcript, conversation, key, max_bytes=max_bytes, inputs=inputs)
     prefix_space = space
     if not isinstance(settings.examples, int):
         settings = replace(settings, examples=nearest_examples(settings.examples, question(), space))
@@ -149,7 +149,7 @@ def planner_messages(
     messages = list(_prefix(prefix_space, settings, ByIdentity(cards), lists_models=offered is None))
     pictures = attached_images(conversation) if settings.images else ()
     if settings.is_brief:
-        turns = transcript_turns(conversation, key, max_chars=max_chars, inputs=inputs)
+        turns = transcript_turns(conversation, key, max_bytes=max_bytes, inputs=inputs)
         rest = [*request_rules(space, form), *([] if offered is None else [brief_roster(offered, cards)])]
         messages.append(_brief_question([*turns, *rest], pictures))
     else:

@@ -30,7 +30,7 @@ from rl_conductor.prompting.planner_prompt import (
 )
 from rl_conductor.prompting.request_inputs import HIDDEN_INPUTS, HIDDEN_TEXT
 from rl_conductor.prompting.subtasks import ANSWER, VERIFY
-from rl_conductor.prompting.transcript import LEFT_OUT, QUESTION_CHARS
+from rl_conductor.prompting.transcript import LEFT_OUT, QUESTION_BYTES
 from rl_conductor.prompting.worker_prompt import HIDDEN_ATTACHMENT, MAX_REPLY_CHARS, NO_REPLY, Evidence, worker_prompt
 from rl_conductor.types import FREE, Card, FilePart, ImagePart, Message, Price, Roster, ToolCall, Wording
 from rl_conductor.workflow.example import MAX_EXAMPLES
@@ -73,7 +73,7 @@ def _prompts() -> Iterator[str]:
         REJECTED_PLAN_CHARS,
         REJECTION_REASON_CHARS,
         MAX_REPLY_CHARS,
-        QUESTION_CHARS,
+        QUESTION_BYTES,
     )
     yield from (ANSWER, VERIFY, NO_REPLY, HIDDEN_ATTACHMENT, HIDDEN_INPUTS, HIDDEN_TEXT, LEFT_OUT, *map(str, chars))
 

@@ -6,28 +6,29 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rl_conductor.prompting.request_inputs import input_parts, marked_text
 from rl_conductor.text.delimiters import compute_nonce, delimit
-from rl_conductor.text.truncation import truncate_middle
+from rl_conductor.text.truncation import truncate_middle_bytes
 from rl_conductor.types import FilePart, ImagePart, Message, TextPart
 
-QUESTION_CHARS = 32_000
-"""Maximum characters of the conversation in the planner's prompt, about 8,000 tokens. Workers get all of it."""
-CONTEXT_CHARS_PER_TOKEN = 2
-"""Maximum characters per token of the planner's context: with about 4 characters per token, half of the context."""
-MIN_TURN_CHARS = 200
-"""Turns are left out instead of being truncated to fewer characters than this."""
+QUESTION_BYTES = 32_000
+"""Maximum size of the conversation in the planner's prompt, in UTF-8: about 8,000 tokens in English, and in Chinese,
+whose characters have three bytes. Workers get all of it."""
+CONTEXT_BYTES_PER_TOKEN = 2
+"""Maximum size per token of the planner's context: with about 4 bytes per token, half of the context."""
+MIN_TURN_BYTES = 200
+"""Turns are left out instead of being truncated to fewer bytes than this."""
 MAX_IMAGES = 8
 """Maximum images that the planner sees, the newest ones."""
 
 LEFT_OUT = "[... {count:,} turns left out ...]"
 
 
-def question_chars(context: int | None) -> int:
-    """Returns the maximum characters of the conversation for a planner with this context in tokens, if known."""
-    return QUESTION_CHARS if context is None else min(QUESTION_CHARS, CONTEXT_CHARS_PER_TOKEN * context)
+def question_bytes(context: int | None) -> int:
+    """Returns the maximum size of the conversation for a planner with this context in tokens, if known."""
+    return QUESTION_BYTES if context is None else min(QUESTION_BYTES, CONTEXT_BYTES_PER_TOKEN * context)
 
 
 def transcript(
-    conversation: Sequence[Message], key: str, *, max_chars: int = QUESTION_CHARS, inputs: Collection[str] = ()
+    conversation: Sequence[Message], key: str, *, max_bytes: int = QUESTION_BYTES, inputs: Collection[str] = ()
 ) -> str:
     """Renders the conversation as one text: only the question if there is nothing else.
 
@@ -35,28 +36,28 @@ def transcript(
     """
     if len(conversation) == 1 and conversation[0].role == "user":
         names = _names(conversation, inputs)
-        return truncate_middle(_message_text(0, conversation[0], names), max_chars)
-    return "\n\n".join(transcript_turns(conversation, key, max_chars=max_chars, inputs=inputs))
+        return truncate_middle_bytes(_message_text(0, conversation[0], names), max_bytes)
+    return "\n\n".join(transcript_turns(conversation, key, max_bytes=max_bytes, inputs=inputs))
 
 
 def transcript_turns(
-    conversation: Sequence[Message], key: str, *, max_chars: int, inputs: Collection[str]
+    conversation: Sequence[Message], key: str, *, max_bytes: int, inputs: Collection[str]
 ) -> list[str]:
     """Renders each turn of the conversation, so that a longer conversation begins with the same texts.
 
     Turns of models and tools are delimited, so that they can't be mistaken for the user's. The text has about
-    `max_chars` characters; notes say what was left out. Turns and attachments in `inputs` are shown with their names.
+    `max_bytes` bytes; notes say what was left out. Turns and attachments in `inputs` are shown with their names.
     """
     names = _names(conversation, inputs)
     texts = [_message_text(index, message, names) for index, message in enumerate(conversation)]
     turns: list[str] = []
     left_out = 0
-    for index, (message, chars) in enumerate(zip(conversation, _allotted_chars(texts, max_chars), strict=True)):
-        if chars:
+    for index, (message, size) in enumerate(zip(conversation, _allotted_bytes(texts, max_bytes), strict=True)):
+        if size:
             turns += [LEFT_OUT.format(count=left_out)] if left_out else []
             name = f", {names[index, None]}" if (index, None) in names else ""
-            turns.append(f"[{message.role}{name}]\n{_turn(message, truncate_middle(texts[index], chars), key)}")
-        left_out = 0 if chars else left_out + 1
+            turns.append(f"[{message.role}{name}]\n{_turn(message, truncate_middle_bytes(texts[index], size), key)}")
+        left_out = 0 if size else left_out + 1
     return turns
 
 
@@ -71,21 +72,21 @@ def attached_images(conversation: Sequence[Message]) -> tuple[ImagePart, ...]:
     return tuple(images[-MAX_IMAGES:])
 
 
-def _allotted_chars(texts: Sequence[str], max_chars: int) -> list[int]:
-    """Returns the number of characters to keep of each turn; 0 leaves it out.
+def _allotted_bytes(texts: Sequence[str], max_bytes: int) -> list[int]:
+    """Returns the number of bytes to keep of each turn; 0 leaves it out.
 
     The last turn comes first, then the first one, which often has the instructions, then the others, newest first. Each
     gets at most half of what is left, and the last turn the rest.
     """
-    lengths = [max(len(text), 1) for text in texts]
-    if sum(lengths) <= max_chars:
+    lengths = [max(len(text.encode()), 1) for text in texts]
+    if sum(lengths) <= max_bytes:
         return lengths
-    allotted, remaining, last = [0] * len(texts), max_chars, len(texts) - 1
+    allotted, remaining, last = [0] * len(texts), max_bytes, len(texts) - 1
     for index in dict.fromkeys((last, 0, *range(last - 1, 0, -1))):
-        chars = min(lengths[index], max(remaining // 2, MIN_TURN_CHARS))
-        if chars <= remaining:
-            allotted[index] = chars
-            remaining -= chars
+        size = min(lengths[index], max(remaining // 2, MIN_TURN_BYTES))
+        if size <= remaining:
+            allotted[index] = size
+            remaining -= size
     allotted[last] = min(lengths[last], allotted[last] + remaining)
     return allotted
 

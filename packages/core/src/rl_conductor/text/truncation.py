@@ -12,4 +12,19 @@ def truncate_middle(text: str, max_chars: int) -> str:
         return text
     head = max_chars // 2
     tail = max_chars - head
-    return f"{text[:head]}\n[... {len(text) - max_chars:,} characters left out ...]\n{text[-tail:]}"
+    return _with_note(text[:head], len(text) - max_chars, text[-tail:])
+
+
+def truncate_middle_bytes(text: str, max_bytes: int) -> str:
+    """Shortens like `truncate_middle`, to a size in UTF-8, which is nearer to the tokens; splits no character."""
+    data = text.encode()
+    if len(data) <= max_bytes:
+        return text
+    head_bytes = max_bytes // 2
+    head = data[:head_bytes].decode(errors="ignore")
+    tail = data[head_bytes - max_bytes :].decode(errors="ignore")
+    return _with_note(head, len(text) - len(head) - len(tail), tail)
+
+
+def _with_note(head: str, left_out: int, tail: str) -> str:
+    return f"{head}\n[... {left_out:,} characters left out ...]\n{tail}"
