@@ -97,18 +97,54 @@ def test_a_turn_of_text_becomes_a_message_of_its_role(theirs: AnyMessage, ours: 
         ({"type": "file", "base64": PNG, "mime_type": "application/pdf"}, FilePart(data=PNG)),
         (
             {"type": "file", "base64": PNG, "mime_type": "text/csv", "filename": "a.csv"},
-            FilePart(data=PNG, media_type="text/csv", name="a.csv"),
+            FilePart(data=PNG, media_type="text/csv", name="a.csv"),  # it is no text, whatever its type says
         ),
         (
             {"type": "file", "file": {"filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PNG}"}},
             FilePart(data=PNG, name="a.pdf"),
         ),
+        ({"type": "file", "url": f"data:application/pdf;base64,{PNG}"}, FilePart(data=PNG)),
+        (
+            {
+                "type": "document",
+                "source": {"type": "base64", "media_type": "application/pdf", "data": PNG},
+                "title": "a.pdf",
+            },
+            FilePart(data=PNG, name="a.pdf"),
+        ),
+        (
+            {
+                "type": "file",
+                "source_type": "base64",
+                "data": PNG,
+                "mime_type": "application/pdf",
+                "metadata": {"name": "a.pdf"},
+            },
+            FilePart(data=PNG, name="a.pdf"),
+        ),
         ({"type": "text-plain", "text": "notes", "mime_type": "text/plain"}, TextPart(text="notes")),
+        ({"type": "text-plain", "base64": "R3LDvMOfZQ==", "mime_type": "text/plain"}, TextPart(text="Grüße")),
+        (
+            {"type": "file", "base64": "R3LDvMOfZQ==", "mime_type": "text/markdown", "filename": "a.md"},
+            TextPart(text="[Document: a.md]\nGrüße\n[End of the document]\n"),
+        ),
+        (
+            {"type": "text-plain", "text": "notes", "mime_type": "text/plain", "title": "a.txt", "context": "of May"},
+            TextPart(text="[Document: a.txt]\n[Context: of May]\nnotes\n[End of the document]\n"),
+        ),
     ],
     ids=str,
 )
 def test_pictures_and_documents_are_read_in_every_spelling(block: dict[str, Any], part: object) -> None:
     assert core_message(HumanMessage([block])).content == (part,)
+
+
+def test_the_context_of_a_pdf_precedes_it() -> None:
+    source = {"type": "base64", "media_type": "application/pdf", "data": PNG}
+    block = {"type": "document", "source": source, "title": "a.pdf", "context": "of May"}
+    context, file = core_message(HumanMessage([block])).content
+    assert context == TextPart(text="[Context of the document a.pdf: of May]\n")
+    assert file == FilePart(data=PNG, name="a.pdf")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,35 @@ def test_a_document_of_an_unknown_type_is_not_called_a_pdf() -> None:
     assert (file.media_type, base64.b64decode(file.data)) == ("application/octet-stream", b"\xff\x00\x01\x02")
 
 
+@pytest.mark.parametrize("name", ["contract.pdf", "notes.txt"])
+def test_a_document_from_a_path_has_the_name_of_its_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(PDF if name.endswith("pdf") else b"notes")
+    (part,) = core_message(ChatMessage(blocks=[DocumentBlock(path=tmp_path / name)])).content
+    assert name == part.name if isinstance(part, FilePart) else name in str(part)
+    (titled,) = core_message(ChatMessage(blocks=[DocumentBlock(path=tmp_path / name, title="Mine")])).content
+    assert "Mine" in str(titled)
+
+
+def test_a_pdf_in_base64_is_a_pdf() -> None:
+    (file,) = core_message(ChatMessage(blocks=[DocumentBlock(data=base64.b64encode(PDF))])).content
+    assert isinstance(file, FilePart)
+    assert (file.media_type, base64.b64decode(file.data)) == ("application/pdf", PDF)
+
+
+def test_a_citable_block_keeps_its_title_and_source() -> None:
+    block = CitableBlock(
+        title="Kites", source="kites.md", content=[TextBlock(text="They fly."), ImageBlock(image=PIXEL)]
+    )
+    text, image = core_message(ChatMessage(blocks=[block])).content
+    assert text == TextPart(text="[Document: Kites]\n[Source: kites.md]\nThey fly.\n[End of the document]\n")
+    assert isinstance(image, ImagePart)
+
+
+def test_arguments_of_tool_calls_keep_their_characters() -> None:
+    call = ToolCallBlock(tool_name="find", tool_kwargs={"city": "東京"})
+    assert core_message(ChatMessage(role="assistant", blocks=[call])).tool_calls[0].arguments == '{"city": "東京"}'
+
+
 def test_an_image_and_a_document_reach_the_workers() -> None:
     llm = conductor()
     llm.chat([ChatMessage(blocks=[TextBlock(text="What is it?"), ImageBlock(image=PIXEL), DocumentBlock(data=PDF)])])
@@ -95,9 +124,9 @@ def test_an_unsupported_content_block_is_an_error() -> None:
         core_message(ChatMessage(blocks=[AudioBlock(audio=b"abc", format="wav")]))
 
 
-def test_citable_text_is_text_and_cache_points_are_dropped() -> None:
+def test_cache_points_are_dropped() -> None:
     blocks: list[Any] = [
-        CitableBlock(title="t", source="s", content=[TextBlock(text="A fact.")]),
+        TextBlock(text="A fact."),
         CachePoint(cache_control=CacheControl(type="ephemeral")),
     ]
     assert core_message(ChatMessage(blocks=blocks)).content == (TextPart(text="A fact."),)

@@ -46,7 +46,7 @@ from rl_conductor.pool.worker import Described
 from rl_conductor.prompting.worker_prompt import subtask_in
 from rl_conductor.types import prompt_in
 from rl_conductor.types.completions import parse_finish_reason
-from rl_conductor.types.messages import arguments_of
+from rl_conductor.types.messages import arguments_of, labelled_text
 from rl_conductor.types.value import UserValue
 from rl_conductor.workflow.plan_space import AccessMode
 from rl_conductor.workflow.request_tokens import UpperBound, upper_bound
@@ -91,6 +91,7 @@ __all__ = [
     "is_worker_function",
     "iterate_in_thread",
     "iterate_sync",
+    "labelled_text",
     "model_error",
     "parse_finish_reason",
     "parse_response_format",

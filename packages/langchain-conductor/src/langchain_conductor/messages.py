@@ -7,7 +7,10 @@ come from users, stores and models: our data in them is validated, and ignored i
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, cast, get_args
 
 from langchain_core.messages import (
@@ -24,7 +27,13 @@ from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, Us
 from pydantic import ValidationError
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import REDACTED_PREFIX, THINKING_PREFIX, THOUGHT_PREFIX, TIERS_WITH_OWN_PRICE
+from rl_conductor.integration import (
+    REDACTED_PREFIX,
+    THINKING_PREFIX,
+    THOUGHT_PREFIX,
+    TIERS_WITH_OWN_PRICE,
+    labelled_text,
+)
 from rl_conductor.types import (
     ContentPart,
     Continuation,
@@ -38,6 +47,8 @@ from rl_conductor.types import (
     Usage,
     Value,
 )
+
+DATA_URL = re.compile("data:(?P<type>[^,;]*);base64,")
 
 PROVIDER = "conductor"
 """The provider name of a conductor in LangChain's traces."""
@@ -163,11 +174,11 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
         blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in message.content]
         message = message.model_copy(update={"content": blocks})
     provider = message.response_metadata.get(PROVIDER_KEY)
-    for block in cast("list[dict[str, Any]]", message.content_blocks):
+    for block in map(_with_content_of_url, cast("list[dict[str, Any]]", message.content_blocks)):
         match block:
-            case {"type": "text" | "text-plain", "text": str(text)}:
+            case {"type": "text" | "text-plain" as kind, "text": str(text)}:
                 if text:
-                    yield TextPart(text=text)
+                    yield TextPart(text=text) if kind == "text" else _text_document(text, block)
             case {"type": "reasoning"}:
                 yield from _reasoning(block.get("reasoning"), block.get("extras", {}).get("signature"), provider)
             case {"type": "non_standard", "value": {"type": "thinking", "thinking": str(text), **other}}:
@@ -179,9 +190,9 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
             case {"type": "image", **image} if "base64" in image or "url" in image:
                 yield _image(image)
             case {"type": "non_standard", "value": {"type": "image_url", "image_url": str(url)}}:  # an older form
-                yield _image({"url": url})
-            case {"type": "file", "base64": str(data)}:
-                yield FilePart(data=data, **_file_fields(block))
+                yield _image(_with_content_of_url({"url": url}))
+            case {"type": "file" | "text-plain", "base64": str(data)}:
+                yield from _file(data, block)
             case _ if not isinstance(message, AIMessage):
                 raise ConfigError(_unsupported_block(message, block))
 
@@ -193,20 +204,52 @@ def _reasoning(text: str | None, signature: str | None, provider: str | None) ->
         yield ReasoningPart(text=text or "", signature=signature)
 
 
+def _with_content_of_url(block: dict[str, Any]) -> dict[str, Any]:
+    """Returns a block with the content of its data URL, if it has one, as base64."""
+    match = DATA_URL.match(str(block.get("url")))
+    if match is None:
+        return block
+    content = {"base64": match.string[match.end() :], "mime_type": match["type"]}
+    return {name: value for name, value in block.items() if name != "url"} | content
+
+
 def _image(block: Mapping[str, Any]) -> ImagePart:
     kind = block.get("mime_type") or "image/png"
     detail = block.get("extras", {}).get("detail") or block.get("detail")
     detail = detail if detail in get_args(ImageDetail) else None
-    head, separator, data = str(block.get("url", "")).partition(";base64,")
-    if separator and head.startswith("data:"):
-        return ImagePart(media_type=head.removeprefix("data:"), data=data, detail=detail)
     return ImagePart(media_type=kind, url=block.get("url"), data=block.get("base64"), detail=detail)
 
 
-def _file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
-    name = block.get("filename") or block.get("extras", {}).get("filename")
-    fields = {"media_type": block.get("mime_type"), "name": name}
-    return {key: value for key, value in fields.items() if value}
+def _file(data: str, block: Mapping[str, Any]) -> Iterator[ContentPart]:
+    """Converts a document in base64: plain text to a text part, which every model reads, and others to a file."""
+    details = _document_details(block)
+    if str(block.get("mime_type")).startswith("text/"):
+        with suppress(ValueError):
+            yield _text_document(b64decode(data, validate=True).decode(), block)
+            return
+    if context := details.pop("context", None):
+        yield TextPart(text=f"[Context of the document {details.get('name', '')}: {context}]\n")
+    fields = {"media_type": block.get("mime_type"), **details}
+    yield FilePart(data=data, **{name: value for name, value in fields.items() if value})
+
+
+def _text_document(text: str, block: Mapping[str, Any]) -> TextPart:
+    details = _document_details(block)
+    if not details:
+        return TextPart(text=text)
+    return labelled_text("document", text, details.get("name"), Context=details.get("context"))
+
+
+def _document_details(block: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the `name` and the `context` of a document, where the block has them; packages differ in the places."""
+    extras = block.get("extras", {})
+    places = [place for place in (block, extras, extras.get("metadata"), block.get("metadata")) if place]
+    keys = {"name": ("filename", "title", "name"), "context": ("context",)}
+    found = {
+        detail: next((place[key] for place in places for key in names if isinstance(place.get(key), str)), "")
+        for detail, names in keys.items()
+    }
+    return {detail: value for detail, value in found.items() if value}
 
 
 def _unsupported_block(message: BaseMessage, block: Mapping[str, Any]) -> str:

@@ -188,6 +188,13 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {"invalid_json": call.arguments}
 
 
+def labelled_text(kind: str, text: str, title: str | None, **details: str | None) -> TextPart:
+    """Marks the beginning and the end of a document within a message, and names its title and other details."""
+    lines = [f"[{kind.capitalize()}: {title}]" if title else f"[{kind.capitalize()}]"]
+    lines += [f"[{name}: {detail}]" for name, detail in details.items() if detail]
+    return TextPart(text="\n".join((*lines, text, f"[End of the {kind}]\n")))
+
+
 def join_texts(texts: Iterable[str]) -> str:
     """Joins separate texts, with a line break between two that no white space separates."""
     joined = ""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rl_conductor.types import ContentPart, FilePart, ImageDetail, ImagePart, JsonFormat, Message, TextPart
+from rl_conductor.types.messages import labelled_text
 from rl_conductor_server.errors import invalid_request
 
 FILES_BY_CONTENT = "is not supported, because workers of several vendors share no files; send the content instead"
@@ -46,13 +47,6 @@ def document_part(media_type: str, data: str, *, name: str, param: str) -> Conte
         raise invalid_request(
             f"{param} must be base64 of UTF-8 text, as its type {media_type} says", param=param
         ) from None
-
-
-def labelled_text(kind: str, text: str, title: str | None, **details: str | None) -> TextPart:
-    """Marks the beginning and the end of a document within a message, and names its title and other details."""
-    lines = [f"[{kind.capitalize()}: {title}]" if title else f"[{kind.capitalize()}]"]
-    lines += [f"[{name}: {detail}]" for name, detail in details.items() if detail]
-    return TextPart(text="\n".join((*lines, text, f"[End of the {kind}]\n")))
 
 
 def tool_message(call_id: str, content: str | Iterable[ContentPart], *, is_error: bool = False) -> Message:

@@ -178,7 +178,9 @@ class Reply:
         if not call.name:
             raise self._error("a function call names no function")
         generated_id = f"call_{self._earlier_calls + len(self._calls)}"
-        return ToolCall(id=call.id or generated_id, name=call.name, arguments=json.dumps(call.args or {}))
+        return ToolCall(
+            id=call.id or generated_id, name=call.name, arguments=json.dumps(call.args or {}, ensure_ascii=False)
+        )
 
     def _add_text(self, text: str) -> None:
         last = self._parts[-1] if self._parts else None

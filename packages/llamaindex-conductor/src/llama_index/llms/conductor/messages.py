@@ -10,6 +10,7 @@ import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from llama_index.core.base.llms.types import (
@@ -28,7 +29,7 @@ from llama_index.core.base.llms.types import (
 from pydantic import BaseModel, ValidationError
 
 from rl_conductor.errors import ConfigError
-from rl_conductor.integration import arguments_of
+from rl_conductor.integration import arguments_of, labelled_text
 from rl_conductor.types import (
     ContentPart,
     Continuation,
@@ -44,6 +45,10 @@ from rl_conductor.types import (
 
 CONTINUATION = "continuation"
 """The key of the core's `Continuation` in the `additional_kwargs` of an assistant message."""
+
+PDF_START = b"%PDF-"
+DEFAULT_TITLE = "input_document"
+"""The title that LlamaIndex gives to documents without one."""
 
 ROLES: dict[MessageRole, Literal["system", "user", "assistant", "tool"]] = {
     MessageRole.SYSTEM: "system",
@@ -111,7 +116,7 @@ def _parts(blocks: Iterable[ContentBlock]) -> Iterator[ContentPart]:
             case ThinkingBlock():
                 yield from core_reasoning(block)
             case CitableBlock():
-                yield from _parts(block.content)
+                yield from _citable(block)
             case CitationBlock():
                 yield from _parts([block.cited_content])
             case ToolCallBlock() | CachePoint():
@@ -137,15 +142,27 @@ def _document(block: DocumentBlock) -> ContentPart:
             f"documents are not fetched from URLs ({block.url}); pass the content: DocumentBlock(data=...)"
         )
     content = block.resolve_document().read()
-    media_type = block.document_mimetype  # LlamaIndex recognises PDFs, but no text
+    media_type, name = block.document_mimetype, _document_name(block)
+    if media_type is None and content.startswith(PDF_START):  # LlamaIndex recognises PDFs, but no text or base64
+        media_type = "application/pdf"
     if media_type is None or media_type.startswith("text/"):
         with suppress(UnicodeDecodeError):
-            return TextPart(text=f"[Document: {block.title}]\n{content.decode()}\n[End of the document]\n")
+            return labelled_text("document", content.decode(), name)
     return FilePart(
-        media_type=media_type or "application/octet-stream",
-        name=block.title or "document",
-        data=b64encode(content).decode(),
+        media_type=media_type or "application/octet-stream", name=name or "document", data=b64encode(content).decode()
     )
+
+
+def _document_name(block: DocumentBlock) -> str | None:
+    is_named = block.title not in (None, DEFAULT_TITLE)
+    return block.title if is_named or block.path is None else Path(block.path).name
+
+
+def _citable(block: CitableBlock) -> Iterator[ContentPart]:
+    parts = list(_parts(block.content))
+    text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
+    yield labelled_text("document", text, block.title, Source=block.source)
+    yield from (part for part in parts if not isinstance(part, TextPart))
 
 
 def core_reasoning(block: ThinkingBlock) -> Iterator[ReasoningPart]:
@@ -174,7 +191,9 @@ def _stored_calls(stored: Iterable[object]) -> Iterator[ToolCall]:
 
 
 def _call(block: ToolCallBlock) -> ToolCall:
-    arguments = block.tool_kwargs if isinstance(block.tool_kwargs, str) else json.dumps(block.tool_kwargs)
+    arguments = (
+        block.tool_kwargs if isinstance(block.tool_kwargs, str) else json.dumps(block.tool_kwargs, ensure_ascii=False)
+    )
     return ToolCall(id=block.tool_call_id or block.tool_name, name=block.tool_name, arguments=arguments)
 
 

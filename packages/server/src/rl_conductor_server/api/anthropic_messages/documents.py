@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from rl_conductor.types import ContentPart, ImagePart, TextPart
-from rl_conductor_server.api.content import document_part, image_part, labelled_text
+from rl_conductor.types.messages import labelled_text
+from rl_conductor_server.api.content import document_part, image_part
 from rl_conductor_server.request_validation.markers import unsupported
 from rl_conductor_server.request_validation.parsing import Body
 

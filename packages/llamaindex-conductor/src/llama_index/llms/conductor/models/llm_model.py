@@ -5,12 +5,12 @@ Errors of an LLM are not retried, because its integration does that, unless its 
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from json import JSONEncoder
 from typing import Any
 from uuid import uuid4
 
@@ -56,6 +56,9 @@ PRICE_PROVIDERS = {"azure_openai": "azure", "google_genai": "google", "mistralai
 
 SCHEMA_KEYS = frozenset({"type", "properties", "required", "definitions", "$defs"})
 """Keywords of a tool's schema that LlamaIndex keeps; Google's package fails at others, such as `$schema`."""
+
+
+_to_json = JSONEncoder(ensure_ascii=False).encode
 
 
 class LLMModel:
@@ -177,7 +180,7 @@ class LLMModel:
                 # Some integrations have no ids and return an empty one, or the tool's name.
                 used_ids = {"", call.tool_name, *(other.id for other in calls)}
                 call_id = f"call_{uuid4().hex[:12]}" if call.tool_id in used_ids else call.tool_id
-                calls.append(ToolCall(id=call_id, name=call.tool_name, arguments=json.dumps(call.tool_kwargs)))
+                calls.append(ToolCall(id=call_id, name=call.tool_name, arguments=_to_json(call.tool_kwargs)))
         reply = Message(role="assistant", content=(*thinking, *text), tool_calls=tuple(calls))
         return with_vendor_state(reply, message, owner=self.name)
 
