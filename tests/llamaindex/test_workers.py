@@ -16,6 +16,8 @@ from llama_index.core.base.llms.types import (
     ChatResponseGen,
     CompletionResponse,
     CompletionResponseGen,
+    ImageBlock,
+    LLMMetadata,
     TextBlock,
     ThinkingBlock,
 )
@@ -34,7 +36,19 @@ from llama_index.llms.conductor import Conductor, LLMModel, pool_of
 from llama_index.llms.conductor.workers import INDEX_DESCRIPTION
 from llamaindex.ollama_server import ollama
 from llamaindex.scripts import EchoLLM, conductor, plan, planner, response_text, user_messages
-from rl_conductor import Limits, Message, ModelError, Policy, Price, Request, RunError, Sampling, ScriptedModel, Tool
+from rl_conductor import (
+    Capabilities,
+    Limits,
+    Message,
+    ModelError,
+    Policy,
+    Price,
+    Request,
+    RunError,
+    Sampling,
+    ScriptedModel,
+    Tool,
+)
 from rl_conductor.errors import AuthenticationError, BadRequestError, ContextLengthError, RateLimitError
 from rl_conductor.types import Delta, ReasoningPart
 
@@ -72,6 +86,24 @@ async def test_llms_without_async_methods_run_in_parallel() -> None:
     llm = Conductor(workers, planner=planner(steps), access="positional")
     await llm.achat(user_messages("Why?"))
     assert not BARRIER.broken
+
+
+class ChatEchoLLM(EchoLLM):
+    """A chat model, about which LlamaIndex does not say whether it reads images."""
+
+    @property
+    @override
+    def metadata(self) -> LLMMetadata:
+        return super().metadata.model_copy(update={"is_chat_model": True})
+
+
+def test_an_llm_that_reads_no_images_gets_a_note_in_their_place() -> None:
+    assert LLMModel(ChatEchoLLM()).capabilities.images
+    echo, planned = ChatEchoLLM(), planner()
+    llm = conductor(LLMModel(echo, capabilities=Capabilities()), planner=planned)
+    llm.chat([ChatMessage(blocks=[TextBlock(text="What is it?"), ImageBlock(url="https://example.org/kite.png")])])
+    assert "[image attached; not shown to this model]" in echo.prompts[0]
+    assert "only model 1 can read" in planned.requests[0].messages[-1].text
 
 
 def test_limits_and_prices_apply_to_each_call_of_a_nested_conductor() -> None:

@@ -49,6 +49,8 @@ class Odd(GoogleWire):
             return {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": reply["usageMetadata"]}
         if seen.scenario == "named-call":
             candidate["content"]["parts"] = [{"functionCall": {"id": "fc_9", "name": "clock"}}]
+        if seen.scenario == "japanese-call":
+            candidate["content"]["parts"] = [{"functionCall": {"name": "clock", "args": {"city": "東京"}}}]
         if seen.scenario == "signed":
             thought = {"text": "hm", "thought": True, "thoughtSignature": SIGNATURE}
             candidate["content"]["parts"] = [thought, {"text": "42", "thoughtSignature": SIGNATURE}]
@@ -227,6 +229,11 @@ async def test_a_calls_own_id_is_kept_and_no_arguments_are_an_empty_object(model
     reply = await model.complete(HELLO)
     assert reply.message.tool_calls == (ToolCall(id="fc_9", name="clock", arguments="{}"),)
     assert reply.finish_reason == "tool_calls"
+
+
+@named("japanese-call")
+async def test_arguments_of_a_call_keep_their_characters(model: GoogleModel) -> None:
+    assert (await model.complete(HELLO)).message.tool_calls[0].arguments == '{"city": "東京"}'
 
 
 @named("signed")

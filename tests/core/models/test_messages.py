@@ -89,6 +89,12 @@ def test_an_unusable_stream_is_a_bad_response_that_says_why(events: tuple[object
         streamed(*events)
 
 
+def test_arguments_of_a_call_keep_their_characters() -> None:
+    block = {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "東京"}}
+    (call,) = complete(content=[block], stop_reason="tool_use").message.tool_calls
+    assert call.arguments == '{"city": "東京"}'
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

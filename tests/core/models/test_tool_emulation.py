@@ -38,6 +38,11 @@ def test_a_list_is_several_calls() -> None:
     assert first.arguments == second.arguments
 
 
+def test_arguments_keep_their_characters() -> None:
+    [call] = parse_tool_calls(CALL.replace("Kyiv", "Київ"), [WEATHER])
+    assert call.arguments == '{"city": "Київ"}'
+
+
 def test_arguments_may_be_called_parameters() -> None:
     [call] = parse_tool_calls(CALL.replace("arguments", "parameters"), [WEATHER])
     assert json.loads(call.arguments) == {"city": "Kyiv"}

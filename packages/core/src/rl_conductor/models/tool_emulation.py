@@ -179,4 +179,4 @@ def _parse_call(entry: Any, tools: Sequence[Tool]) -> ToolCall | None:
     if entry["name"] not in [tool.name for tool in tools] or not isinstance(arguments, dict):
         return None
     # Some chat templates accept only ids of nine letters and digits.
-    return ToolCall(id=uuid4().hex[:9], name=entry["name"], arguments=json.dumps(arguments))
+    return ToolCall(id=uuid4().hex[:9], name=entry["name"], arguments=json.dumps(arguments, ensure_ascii=False))

@@ -106,7 +106,7 @@ class _OpenBlock:
         self.text, self.arguments = StringIO(), StringIO()
         self.text.write(block.text or block.thinking or "")
         self.signature = block.signature or ""
-        self.input = json.dumps(block.input or {})
+        self.input = json.dumps(block.input or {}, ensure_ascii=False)
         """The arguments of a tool call that has no additions."""
         block.text = block.thinking = block.input = None
 

@@ -151,7 +151,10 @@ def _body(request: Request) -> dict[str, Any]:
 
 def _with_object_arguments(message: Message) -> Message:
     """Makes all tool call arguments JSON objects, because templates fail on anything else."""
-    calls = [call.model_copy(update={"arguments": json.dumps(arguments_of(call))}) for call in message.tool_calls]
+    calls = [
+        call.model_copy(update={"arguments": json.dumps(arguments_of(call), ensure_ascii=False)})
+        for call in message.tool_calls
+    ]
     return message.model_copy(update={"tool_calls": tuple(calls)})
 
 

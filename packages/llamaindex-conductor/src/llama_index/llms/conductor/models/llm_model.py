@@ -64,8 +64,15 @@ _to_json = JSONEncoder(ensure_ascii=False).encode
 class LLMModel:
     """Any LlamaIndex LLM. It keeps its own settings, except for sampling parameters that the caller sets."""
 
-    def __init__(self, llm: LLM, *, price: Price | None = None) -> None:
-        """`price` is by default the current price of the vendor's model of that name, if it is known."""
+    def __init__(self, llm: LLM, *, price: Price | None = None, capabilities: Capabilities | None = None) -> None:
+        """Wraps an LLM.
+
+        Args:
+            llm: the LLM, with its own settings.
+            price: by default the current price of the vendor's model of that name, if it is known.
+            capabilities: by default those that most LLMs of this kind have: every chat model counts as one that reads
+                images and files, because LlamaIndex does not say which ones do.
+        """
         # The Conductor reports the call to LlamaIndex's callback handlers; a handler of both would count it twice.
         silent = CallbackManager()
         silent.set_handlers([])  # a new one starts with the handlers of `Settings`
@@ -76,14 +83,14 @@ class LLMModel:
         self.name = f"llamaindex:{metadata.model_name}"
         self.max_tokens = own_max_tokens(llm)
         """The LLM's own maximum number of tokens of a reply, if it sends one."""
-        self.capabilities = Capabilities(
+        usual = Capabilities(
             tools=isinstance(llm, FunctionCallingLLM) and metadata.is_function_calling_model,
             images=metadata.is_chat_model,
             files=metadata.is_chat_model,
             context=_known_context(llm),
-            thinking_tokens=thinking_tokens(llm),
             json_schema=has_response_format(llm),
         )
+        self.capabilities = (capabilities or usual).model_copy(update={"thinking_tokens": thinking_tokens(llm)})
 
     async def complete(self, request: Request) -> Completion:
         require(self, request)
