@@ -26,8 +26,9 @@ from llamaindex.scripts import (
     weigh,
     weigh_then_answer,
 )
-from rl_conductor import Message, Policy, Request, ScriptedModel
+from rl_conductor import Completion, Message, Policy, Request, RunError, ScriptedModel
 from rl_conductor.models import Capabilities
+from rl_conductor.types import ToolCall
 
 
 class Kite(BaseModel):
@@ -180,6 +181,34 @@ async def test_streamed_structured_output_by_json_schema(use_async: bool) -> Non
         output = [*llm.stream_structured_predict(Kite, PROMPT, kite="Heron")]
     assert output[-1] == HERON
     assert model.requests[0].response_format is not None
+
+
+class Note(BaseModel):
+    """A note, of which nothing is required."""
+
+    text: str | None = None
+
+
+@pytest.mark.parametrize(("output_cls", "text"), [(Kite, '{"name": "Her'), (Note, '{"text": "Her')])
+async def test_a_stream_of_truncated_structured_output_ends_with_an_error(output_cls: Any, text: str) -> None:
+    reply = Completion(message=Message.assistant(text), finish_reason="length", model="m")
+    model = ScriptedModel(reply, capabilities=Capabilities(json_schema=True))
+    llm = Conductor({"writer": model}, planner=planner(plan((0, "Describe it.", []))))
+    with pytest.raises(ValueError, match="Could not extract json"):
+        list(llm.stream_structured_predict(output_cls, PROMPT, kite="Heron"))
+    outputs: Any = await llm.astream_structured_predict(output_cls, PROMPT, kite="Heron")
+    with pytest.raises(ValueError, match="Could not extract json"):
+        _ = [output async for output in outputs]
+
+
+def test_structured_output_of_a_truncated_call_is_an_error() -> None:
+    def truncated(request: Request) -> Message:
+        call = ToolCall(id="c1", name=request.tools[0].name, arguments='{"text": "Her')
+        return Message.assistant(tool_calls=[call])
+
+    writer = ScriptedModel(truncated, capabilities=Capabilities(tools=True))
+    with pytest.raises(RunError, match="the arguments of its call of 'Note' are no JSON object"):
+        Conductor(writer, planner=planner()).structured_predict(Note, PROMPT, kite="Heron")
 
 
 def test_structured_output_from_plain_text() -> None:

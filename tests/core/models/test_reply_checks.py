@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_conductor.errors import BadResponseError
+from rl_conductor.errors import BadResponseError, ReplyFormatError
 from rl_conductor.models.replies.checks import check_format, checked
 from rl_conductor.types import Completion, FinishReason, JsonFormat, Message, Request, Tool, ToolCall, Usage
 
@@ -61,6 +61,16 @@ def test_replies_in_the_format_and_those_that_were_cut_off_are_returned() -> Non
     check('```json\n{"name": "x", "day": 1}\n```\n', response_format=FORM)
     check('{"na', "length", response_format=FORM)
     check(CALL, response_format=FORM, tools=(Tool(name="look"),), tool_choice="look")
+
+
+@pytest.mark.parametrize("finish_reason", ["tool_calls", "length"])
+@pytest.mark.parametrize("arguments", ['{"day": ', "[1]", "5"])
+def test_a_required_call_has_an_object_as_arguments(arguments: str, finish_reason: FinishReason) -> None:
+    call = Message.assistant(tool_calls=[ToolCall(id="1", name="look", arguments=arguments)])
+    with pytest.raises(ReplyFormatError, match="'look' are no JSON object") as caught:
+        check(call, finish_reason, tools=(Tool(name="look"),), tool_choice="look")
+    assert ("max_tokens" in str(caught.value)) is (finish_reason == "length")
+    check(call, finish_reason, tools=(Tool(name="look"),))
 
 
 DOUBLED: Any = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)}

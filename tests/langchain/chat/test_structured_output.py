@@ -24,10 +24,10 @@ from core.scripted_guardrails import Hide
 from langchain_conductor import ChatConductor
 from langchain_conductor.models.json_replies import json_reply
 from langchain_vendor import COUNTS, REFUSAL, TRUNCATED_JSON, AnthropicVendor, ResponsesVendor, Vendor
-from rl_conductor import RunError, ScriptedModel, model
+from rl_conductor import Request, RunError, ScriptedModel, model
 from rl_conductor.execution.guarding import WITHHELD
 from rl_conductor.integration import run_sync
-from rl_conductor.types import Completion, JsonFormat, Message
+from rl_conductor.types import Completion, JsonFormat, Message, ToolCall
 
 REFUSED = getattr(exceptions, "ModelRefusalError", OutputParserException)
 """LangChain's error for refusals since langchain-core 1.7.5; before, it was that of any parser, and parsers of tool
@@ -123,6 +123,32 @@ def test_a_truncated_answer_that_is_nested_deeply_is_a_parsing_error() -> None:
     reply = Completion(message=Message.assistant("[" * 100_000), finish_reason="length", model="m")
     output: Any = conductor(ScriptedModel([reply])).with_structured_output(Place, include_raw=True).invoke(QUESTION)
     assert "max_tokens" in str(output["parsing_error"])
+
+
+@pytest.mark.parametrize("schema", [Place, PlaceDict])
+@pytest.mark.parametrize(
+    ("arguments", "finish_reason", "error"),
+    [
+        ('{"city": "Düssel', "length", "max_tokens"),
+        ('{"city": "Düssel', "tool_calls", "no JSON object"),
+        ('["Düsseldorf"]', "tool_calls", "no JSON object"),
+    ],
+)
+def test_a_tool_call_without_valid_arguments_is_an_error(
+    schema: Any, arguments: str, finish_reason: Any, error: str
+) -> None:
+    def reply(request: Request) -> Completion:
+        call = ToolCall(id="c1", name=request.tools[0].name, arguments=arguments)
+        return Completion(message=Message.assistant(tool_calls=[call]), finish_reason=finish_reason, model="m")
+
+    chat = conductor(ScriptedModel(reply))
+    structured = chat.with_structured_output(schema, method="function_calling")
+    with pytest.raises(RunError, match=error):
+        structured.invoke(QUESTION)
+    with pytest.raises(RunError, match=error):
+        list(structured.stream(QUESTION))
+    raw: Any = chat.with_structured_output(schema, method="function_calling", include_raw=True).invoke(QUESTION)
+    assert (raw["parsed"], type(raw["parsing_error"])) == (None, OutputParserException)
 
 
 @pytest.mark.parametrize("text", ['{"city": "Oslo"}', '```json\n{"city": "Oslo"}\n```'])

@@ -53,17 +53,38 @@ def _why_empty(completion: Completion) -> str:
 def check_format(completion: Completion, request: Request) -> Completion:
     """Returns `completion` if it has the format, or the tool call, that `request` requires.
 
-    A reply that was cut off, filtered or refused is returned as it is, because its other fields say so.
+    A text that was cut off, filtered or refused is returned as it is, because its other fields say so.
 
     Raises:
-        ReplyFormatError: it is not JSON, violates a strict schema, or lacks the tool call.
+        ReplyFormatError: it is not JSON, violates a strict schema, or lacks the tool call or its arguments.
     """
-    if completion.is_refusal or completion.finish_reason in ("length", "content_filter"):
-        return completion
-    reason = _missing_call(completion, request) or _wrong_format(completion, request)
+    reason = _invalid_call(completion, request)
+    if reason is None and not completion.is_refusal and completion.finish_reason not in ("length", "content_filter"):
+        reason = _missing_call(completion, request) or _wrong_format(completion, request)
     if reason is not None:
         raise ReplyFormatError(f"{completion.model}: {reason}", model=completion.model, completion=completion)
     return completion
+
+
+def _invalid_call(completion: Completion, request: Request) -> str | None:
+    """Returns why the arguments of a required call are invalid; frameworks would make an object without values of them.
+
+    Calls that are not required go to the caller, whose tools can answer with an error.
+    """
+    if not request.requires_call:
+        return None
+    invalid = next((call.name for call in completion.message.tool_calls if not _is_object(call.arguments)), None)
+    if invalid is None:
+        return None
+    cause = "; it reached max_tokens before their end" if completion.finish_reason == "length" else ""
+    return f"the arguments of its call of {invalid!r} are no JSON object{cause}"
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(from_json(arguments or "{}"), dict)
+    except ValueError:
+        return False
 
 
 def _missing_call(completion: Completion, request: Request) -> str | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatResponseAsyncGen
+from llama_index.core.base.llms.types import ChatMessage, ChatResponse, ChatResponseAsyncGen
+from llama_index.core.output_parsers.utils import extract_json_str
 from llama_index.core.program.streaming_utils import process_streaming_content_incremental
 from llama_index.core.types import Model as Output
 from pydantic import BaseModel
@@ -46,27 +49,30 @@ class StructuredOutputLLM(ConductorSettings):
         self, output_cls: type[Output], prompt: Any, llm_kwargs: Keywords = None, **prompt_args: Any
     ) -> Generator[Any, None, None]:
         keywords = self._for_streaming(output_cls, llm_kwargs)
-        if not self._all_constrain_json():
-            yield from super()._structured_stream_call(output_cls, prompt, keywords, **prompt_args)
-            return
-        messages = self._extend_messages(prompt.format_messages(**prompt_args))
-        output = None
-        for response in self.stream_chat(messages, **keywords):
-            output = process_streaming_content_incremental(response, output_cls, output)
-            yield output
+        output: Any = None
+        if self._all_constrain_json():
+            messages = self._extend_messages(prompt.format_messages(**prompt_args))
+            response = ChatResponse(message=ChatMessage())
+            for response in self.stream_chat(messages, **keywords):
+                output = process_streaming_content_incremental(response, output_cls, output)
+                yield output
+            _require_complete_json(response)
+        else:
+            for output in super()._structured_stream_call(output_cls, prompt, keywords, **prompt_args):
+                yield output
+        _require_complete(output, output_cls)
 
     @override
     async def _structured_astream_call(
         self, output_cls: type[Output], prompt: Any, llm_kwargs: Keywords = None, **prompt_args: Any
     ) -> AsyncGenerator[Any, None]:
         keywords = self._for_streaming(output_cls, llm_kwargs)
-        if not self._all_constrain_json():
-            outputs: AsyncGenerator[Any, None] = await super()._structured_astream_call(
-                output_cls, prompt, keywords, **prompt_args
-            )
-            return outputs
-        messages = self._extend_messages(prompt.format_messages(**prompt_args))
-        return _partial_outputs(output_cls, await self.astream_chat(messages, **keywords))
+        if self._all_constrain_json():
+            messages = self._extend_messages(prompt.format_messages(**prompt_args))
+            outputs = _partial_outputs(output_cls, await self.astream_chat(messages, **keywords))
+        else:
+            outputs = await super()._structured_astream_call(output_cls, prompt, keywords, **prompt_args)
+        return _complete_outputs(output_cls, outputs)
 
     def _all_constrain_json(self) -> bool:
         """Whether every worker that may answer takes a JSON schema, so that the answer can be read as it is written."""
@@ -80,8 +86,37 @@ class StructuredOutputLLM(ConductorSettings):
         return {**self._with_response_format(output_cls, keywords), **needs_call}
 
 
-async def _partial_outputs(output_cls: type[Output], responses: ChatResponseAsyncGen) -> AsyncGenerator[Any, None]:
+def _require_complete(output: Any, output_cls: type[BaseModel]) -> None:
+    """Checks the last output of a stream; those before may lack values.
+
+    Raises:
+        ValueError: it lacks some, because the reply was truncated or invalid.
+    """
+    outputs = output if isinstance(output, list) else [output]
+    if not all(isinstance(each, output_cls) for each in outputs):
+        raise ValueError(f"the streamed output is no {output_cls.__name__}, but {output!r:.200}")
+
+
+def _require_complete_json(response: ChatResponse) -> None:
+    """Checks a reply from which outputs were made; LlamaIndex closes the brackets and texts of truncated JSON.
+
+    Raises:
+        ValueError: it is truncated.
+    """
+    json.loads(extract_json_str(response.message.content or ""))
+
+
+async def _complete_outputs(output_cls: type[Output], outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
     output = None
+    async with aclosing(outputs):
+        async for output in outputs:
+            yield output
+    _require_complete(output, output_cls)
+
+
+async def _partial_outputs(output_cls: type[Output], responses: ChatResponseAsyncGen) -> AsyncGenerator[Any, None]:
+    output, response = None, ChatResponse(message=ChatMessage())
     async for response in responses:
         output = process_streaming_content_incremental(response, output_cls, output)
         yield output
+    _require_complete_json(response)
