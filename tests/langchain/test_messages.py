@@ -105,6 +105,10 @@ def test_a_turn_of_text_becomes_a_message_of_its_role(theirs: AnyMessage, ours: 
         ),
         ({"type": "file", "url": f"data:application/pdf;base64,{PNG}"}, FilePart(data=PNG)),
         (
+            {"type": "file", "base64": PNG, "mime_type": "application/pdf", "metadata": "a.pdf"},
+            FilePart(data=PNG),
+        ),
+        (
             {
                 "type": "document",
                 "source": {"type": "base64", "media_type": "application/pdf", "data": PNG},

@@ -243,13 +243,14 @@ def _text_document(text: str, block: Mapping[str, Any]) -> TextPart:
 def _document_details(block: Mapping[str, Any]) -> dict[str, str]:
     """Returns the `name` and the `context` of a document, where the block has them; packages differ in the places."""
     extras = block.get("extras", {})
-    places = [place for place in (block, extras, extras.get("metadata"), block.get("metadata")) if place]
+    candidates = (block, extras, extras.get("metadata"), block.get("metadata"))
+    places = [place for place in candidates if isinstance(place, dict)]
     keys = {"name": ("filename", "title", "name"), "context": ("context",)}
-    found = {
+    details = {
         detail: next((place[key] for place in places for key in names if isinstance(place.get(key), str)), "")
         for detail, names in keys.items()
     }
-    return {detail: value for detail, value in found.items() if value}
+    return {detail: value for detail, value in details.items() if value}
 
 
 def _unsupported_block(message: BaseMessage, block: Mapping[str, Any]) -> str:
