@@ -35,7 +35,7 @@ from rl_conductor.types import (
     total,
 )
 from rl_conductor.types.completions import parse_finish_reason
-from rl_conductor.types.messages import arguments_of, last_user_index, notes_to_results
+from rl_conductor.types.messages import arguments_of, labelled_text, last_user_index, notes_to_results
 from rl_conductor.types.requests import MIN_TIMEOUT
 
 usages = st.builds(
@@ -333,3 +333,9 @@ def test_arguments_that_are_no_object_are_kept_as_text() -> None:
     assert given("[" * 100_000) == {"invalid_json": "[" * 100_000}
     assert given('{"a": NaN}') == {"invalid_json": '{"a": NaN}'}
     assert given(r'{"a": "\ud800"}') == {"invalid_json": r'{"a": "\ud800"}'}
+
+
+def test_a_document_in_a_message_has_its_title_and_details_and_an_end() -> None:
+    part = labelled_text("document", "Bikes: 30 days.", "Returns", Source="wiki", Context=None)
+    assert part.text == "[Document: Returns]\n[Source: wiki]\nBikes: 30 days.\n[End of the document]\n"
+    assert labelled_text("search result", "Yes.", None).text == "[Search result]\nYes.\n[End of the search result]\n"
