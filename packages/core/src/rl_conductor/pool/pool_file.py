@@ -23,6 +23,9 @@ from rl_conductor.workflow.example import MAX_EXAMPLES
 from rl_conductor.workflow.plan_space import AccessMode
 from rl_conductor.workflow.request_tokens import PLAN_TOKENS
 
+PLAN_TIMEOUT = 120.0
+"""Default seconds for one attempt at a plan."""
+
 
 class WorkerSettings(Entry):
     """A worker's card and the settings of its calls; the part of `[workers.NAME]` without the model."""
@@ -92,10 +95,6 @@ class WorkerEntry(ModelEntry, WorkerSettings):
         except ConfigError as error:
             raise ConfigError(f"worker {name!r}: {error}") from error
         return self.apply_to(worker).with_tools(self.all_tools(tools))
-
-
-PLAN_TIMEOUT = 120.0
-"""Default seconds for one attempt at a plan."""
 
 
 class PlannerSettings(Entry):
