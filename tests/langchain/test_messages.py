@@ -136,11 +136,85 @@ def test_a_turn_of_text_becomes_a_message_of_its_role(theirs: AnyMessage, ours: 
             {"type": "text-plain", "text": "notes", "mime_type": "text/plain", "title": "a.txt", "context": "of May"},
             TextPart(text="[Document: a.txt]\n[Context: of May]\nnotes\n[End of the document]\n"),
         ),
+        ({"type": "input_text", "text": "notes"}, TextPart(text="notes")),
+        (
+            {"type": "input_image", "image_url": f"data:image/gif;base64,{PNG}", "detail": "low"},
+            ImagePart(data=PNG, media_type="image/gif", detail="low"),
+        ),
+        ({"type": "input_image", "image_url": "https://x/y.png"}, ImagePart(url="https://x/y.png")),
+        (
+            {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PNG}"},
+            FilePart(data=PNG, name="a.pdf"),
+        ),
+        ({"type": "input_file", "filename": "a.pdf", "file_data": PNG}, FilePart(data=PNG, name="a.pdf")),
+        (
+            {"type": "input_file", "filename": "a.md", "file_data": "R3LDvMOfZQ=="},
+            TextPart(text="[Document: a.md]\nGrüße\n[End of the document]\n"),
+        ),
+        ({"type": "media", "mime_type": "application/pdf", "data": PNG}, FilePart(data=PNG)),
+        ({"type": "media", "mime_type": "image/gif", "data": PNG}, ImagePart(data=PNG, media_type="image/gif")),
+        ({"type": "media", "mime_type": "text/plain", "data": "Grüße".encode()}, TextPart(text="Grüße")),
+        (
+            {
+                "type": "search_result",
+                "source": "https://x/y",
+                "title": "Prices",
+                "content": [{"type": "text", "text": "Tea: 3"}, {"type": "text", "text": "Coffee: 4"}],
+            },
+            TextPart(
+                text="[Search result: Prices]\n[Source: https://x/y]\nTea: 3\nCoffee: 4\n[End of the search result]\n"
+            ),
+        ),
+        (
+            {
+                "type": "document",
+                "source": {"type": "content", "content": [{"type": "text", "text": "notes"}]},
+                "title": "a.txt",
+            },
+            TextPart(text="[Document: a.txt]\nnotes\n[End of the document]\n"),
+        ),
     ],
     ids=str,
 )
 def test_pictures_and_documents_are_read_in_every_spelling(block: dict[str, Any], part: object) -> None:
     assert core_message(HumanMessage([block])).content == (part,)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google_genai"])
+@pytest.mark.parametrize(
+    ("block", "part"),
+    [
+        (
+            {"type": "input_image", "image_url": f"data:image/gif;base64,{PNG}"},
+            ImagePart(data=PNG, media_type="image/gif"),
+        ),
+        (
+            {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": PNG}},
+            ImagePart(data=PNG, media_type="image/gif"),
+        ),
+        ({"type": "image", "source": {"type": "url", "url": "https://x/y.png"}}, ImagePart(url="https://x/y.png")),
+        ({"type": "media", "mime_type": "application/pdf", "data": PNG}, FilePart(data=PNG)),
+        ({"type": "refusal", "refusal": "I can't."}, TextPart(text="I can't.")),
+        (
+            {"type": "input_file", "file_id": "f1"},
+            TextPart(text="[a block of type 'input_file' is left out: it can't be sent to every worker]"),
+        ),
+        (
+            {"type": "media", "mime_type": "audio/wav", "data": PNG},
+            TextPart(text="[a block of type 'audio' is left out: it can't be sent to every worker]"),
+        ),
+    ],
+    ids=str,
+)
+def test_a_block_of_a_reply_is_converted_or_a_note_says_that_it_is_left_out(
+    provider: str, block: dict[str, Any], part: object
+) -> None:
+    assert core_message(AIMessage([block], response_metadata={"model_provider": provider})).content == (part,)
+
+
+def test_a_refusal_beside_the_same_text_is_not_repeated() -> None:
+    refusal = lc_reply(Message.assistant("I can't."), is_refusal=True)
+    assert core_message(refusal) == Message.assistant("I can't.")
 
 
 def test_the_context_of_a_pdf_precedes_it() -> None:
@@ -156,7 +230,12 @@ def test_the_context_of_a_pdf_precedes_it() -> None:
     [
         ({"type": "audio", "base64": PNG, "mime_type": "audio/wav"}, "'audio'.*write text, images or files"),
         ({"type": "file", "url": "https://x/y.pdf"}, "'file'.*write its content as base64"),
-        ({"type": "image", "file_id": "f1"}, "'image'"),
+        ({"type": "image", "file_id": "f1"}, "'image'.*write its content as base64"),
+        ({"type": "input_image", "file_id": "f1"}, "'input_image'.*write its content as base64"),
+        ({"type": "input_file", "file_url": "https://x/y.pdf"}, "'input_file'.*write its content as base64"),
+        ({"type": "media", "mime_type": "image/png", "file_uri": "gs://x"}, "'media'.*write its content as base64"),
+        ({"type": "media", "mime_type": "audio/wav", "data": PNG}, "'audio'.*write text, images or files"),
+        ({"type": "search_result", "content": [{"type": "image"}]}, "'search_result'.*write text, images or files"),
         ({"type": "hologram"}, "'hologram'"),
     ],
     ids=str,

@@ -7,7 +7,6 @@ come from users, stores and models: our data in them is validated, and ignored i
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from langchain_core.messages import ToolCall as LCToolCall
 from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
 from pydantic import ValidationError
 
+from langchain_conductor.vendor_blocks import block_type, standard_block
 from rl_conductor.errors import ConfigError
 from rl_conductor.integration import (
     REDACTED_PREFIX,
@@ -48,8 +48,6 @@ from rl_conductor.types import (
     Value,
 )
 
-DATA_URL = re.compile("data:(?P<type>[^,;]*);base64,")
-
 PROVIDER = "conductor"
 """The provider name of a conductor in LangChain's traces."""
 TURN_STATE_KEY = "conductor"
@@ -70,6 +68,13 @@ OPENAI_ROLE_KEY = "__openai_role__"
 
 CACHE_WRITE_DETAILS = ("cache_creation", "ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Names of tokens written to a vendor's cache. Anthropic's package sets either the first one or those by lifetime."""
+
+FETCHED_TYPES = ("file", "input_file", "image", "input_image", "media", "document")
+"""Types of blocks that may have an address or an id at their vendor instead of their content."""
+MEDIA_TYPES = (*FETCHED_TYPES, "audio", "input_audio", "video", "container_upload")
+"""Types of blocks whose absence from a reply is noted; others, such as a vendor's searches, are no part of its text."""
+LEFT_OUT = "[a block of type {kind!r} is left out: it can't be sent to every worker]"
+"""The text in the place of a block of an AI message that can't be converted."""
 
 
 class TurnState(Value):
@@ -174,7 +179,9 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
         blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in message.content]
         message = message.model_copy(update={"content": blocks})
     provider = message.response_metadata.get(PROVIDER_KEY)
-    for block in map(_with_content_of_url, cast("list[dict[str, Any]]", message.content_blocks)):
+    blocks = [standard_block(block) for block in cast("list[dict[str, Any]]", message.content_blocks)]
+    has_text = any(block["type"] == "text" for block in blocks)
+    for block in blocks:
         match block:
             case {"type": "text" | "text-plain" as kind, "text": str(text)}:
                 if text:
@@ -189,12 +196,20 @@ def _parts(message: BaseMessage) -> Iterator[ContentPart]:
                 yield TextPart(text=text)
             case {"type": "image", **image} if "base64" in image or "url" in image:
                 yield _image(image)
-            case {"type": "non_standard", "value": {"type": "image_url", "image_url": str(url)}}:  # an older form
-                yield _image(_with_content_of_url({"url": url}))
             case {"type": "file" | "text-plain", "base64": str(data)}:
                 yield from _file(data, block)
-            case _ if not isinstance(message, AIMessage):
-                raise ConfigError(_unsupported_block(message, block))
+            case {"refusal": str(text)} | {"value": {"refusal": str(text)}} if not has_text:
+                yield TextPart(text=text)
+            case _:
+                yield from _note(message, block)
+
+
+def _note(message: BaseMessage, block: Mapping[str, Any]) -> Iterator[TextPart]:
+    """Says in a reply which attachment is left out; users can replace those in other messages."""
+    if not isinstance(message, AIMessage):
+        raise ConfigError(_unsupported_block(message, block))
+    if (kind := block_type(block)) in MEDIA_TYPES:
+        yield TextPart(text=LEFT_OUT.format(kind=kind))
 
 
 def _reasoning(text: str | None, signature: str | None, provider: str | None) -> Iterator[ReasoningPart]:
@@ -202,15 +217,6 @@ def _reasoning(text: str | None, signature: str | None, provider: str | None) ->
         signature = SIGNATURE_PREFIXES.get(provider or "", "") + signature
     if text or signature:
         yield ReasoningPart(text=text or "", signature=signature)
-
-
-def _with_content_of_url(block: dict[str, Any]) -> dict[str, Any]:
-    """Returns a block with the content of its data URL, if it has one, as base64."""
-    match = DATA_URL.match(str(block.get("url")))
-    if match is None:
-        return block
-    content = {"base64": match.string[match.end() :], "mime_type": match["type"]}
-    return {name: value for name, value in block.items() if name != "url"} | content
 
 
 def _image(block: Mapping[str, Any]) -> ImagePart:
@@ -254,10 +260,10 @@ def _document_details(block: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _unsupported_block(message: BaseMessage, block: Mapping[str, Any]) -> str:
-    kind = block.get("value", block).get("type") if block["type"] == "non_standard" else block["type"]
+    kind = block_type(block)
     replacement = (
         "its content as base64, since workers of other vendors can't fetch it"
-        if kind == "file"
+        if kind in FETCHED_TYPES
         else "text, images or files"
     )
     return (
