@@ -50,7 +50,9 @@ from rl_conductor import (
     Tool,
 )
 from rl_conductor.errors import AuthenticationError, BadRequestError, ContextLengthError, RateLimitError
-from rl_conductor.types import Delta, ReasoningPart
+from rl_conductor.types import Delta, ImagePart, ReasoningPart, ToolCall
+
+PNG = "iVBORw0KGgo="
 
 LOOK = Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {"at": {}}})
 LOOK_CALL = {"tool_calls": [{"function": {"name": "look", "arguments": {"at": "the sky"}}}]}
@@ -104,6 +106,17 @@ def test_an_llm_that_reads_no_images_gets_a_note_in_their_place() -> None:
     llm.chat([ChatMessage(blocks=[TextBlock(text="What is it?"), ImageBlock(url="https://example.org/kite.png")])])
     assert "[image attached; not shown to this model]" in echo.prompts[0]
     assert "only model 1 can read" in planned.requests[0].messages[-1].text
+
+
+async def test_an_image_of_a_tool_result_comes_in_a_message_of_the_user() -> None:
+    call = ToolCall(id="c1", name="camera", arguments="{}")
+    asked = Message(role="assistant", tool_calls=(call,))
+    result = Message(role="tool", content=(ImagePart(data=PNG),), tool_call_id="c1")
+    with ollama({"content": "A kite."}) as server:
+        await LLMModel(ollama_llm(server.url)).complete(question(messages=(Message.user("Look."), asked, result)))
+    *_, seen, follow_up = server.requests[0]["messages"]
+    assert (seen["role"], seen.get("images")) == ("tool", None)
+    assert (follow_up["role"], follow_up["images"]) == ("user", [PNG])
 
 
 def test_limits_and_prices_apply_to_each_call_of_a_nested_conductor() -> None:

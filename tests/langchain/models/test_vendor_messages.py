@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from core.models.wire.base import SECRET
 from langchain_conductor import ChatConductor
 from langchain_conductor.messages import core_message, lc_messages
+from langchain_conductor.models import ChatModel
 from langchain_conductor.models.vendors.messages import adapt_messages
-from langchain_vendor import AnthropicVendor
-from rl_conductor import Message, Policy
-from rl_conductor.types import ReasoningPart
+from langchain_vendor import AnthropicVendor, Vendor
+from rl_conductor import Message, Policy, Request
+from rl_conductor.types import ImagePart, ReasoningPart, TextPart, ToolCall
 
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+IMAGE = ImagePart(data="iVBORw0KGgo=")
 SEALED = {"type": "redacted_thinking", "data": "sealed"}
 
 
@@ -105,3 +109,44 @@ def test_system_messages_at_the_beginning_stay_apart() -> None:
 def test_other_vendors_get_system_messages_where_they_are() -> None:
     messages = [Message.user("Hi."), Message.system("It is noon."), Message.user("Now?"), Message.system("Be brief.")]
     assert adapt_messages(messages, ["openai"]) == messages
+
+
+def image_in_a_tool_result() -> list[Message]:
+    call = ToolCall(id="c1", name="camera", arguments="{}")
+    result = Message(role="tool", content=(IMAGE,), tool_call_id="c1")
+    return [Message.user("Look."), Message(role="assistant", tool_calls=(call,)), result]
+
+
+@pytest.mark.parametrize("providers", [["openai"], ["azure"], ["ollama"], ["anthropic", "openai"]], ids=str)
+def test_images_of_tool_results_come_in_a_message_of_the_user_where_not_all_vendors_read_them(
+    providers: list[str],
+) -> None:
+    *_, result, follow_up = adapt_messages(image_in_a_tool_result(), providers)
+    assert (result.role, follow_up.role) == ("tool", "user")
+    assert result.text == "[image: attachment 1 in the user's next message]"
+    assert follow_up.content[-1] == IMAGE
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "amazon_bedrock", "google_genai"])
+def test_images_of_tool_results_stay_where_the_vendor_reads_them(provider: str) -> None:
+    assert adapt_messages(image_in_a_tool_result(), [provider]) == image_in_a_tool_result()
+
+
+def test_images_of_several_system_messages_are_kept_when_these_become_one() -> None:
+    messages = [
+        Message(role="system", content=(TextPart(text="A logo:"), IMAGE)),
+        Message.user("Hi."),
+        Message.system("Be brief."),
+    ]
+    system, question = adapt_messages(messages, ["anthropic"])
+    assert (system.role, IMAGE in question.content) == ("system", True)
+
+
+def test_an_image_of_a_tool_result_reaches_openai_in_a_message_of_the_user() -> None:
+    with Vendor.running() as vendor:
+        chat = ChatOpenAI(model="gpt-4o-mini", base_url=f"{vendor.url}/v1", api_key=SecretStr(SECRET), max_retries=0)
+        asyncio.run(ChatModel(chat).complete(Request(messages=tuple(image_in_a_tool_result()))))
+    *_, result, follow_up = vendor.last.body["messages"]
+    assert "image_url" not in str(result)
+    assert follow_up["role"] == "user"
+    assert follow_up["content"][-1]["type"] == "image_url"

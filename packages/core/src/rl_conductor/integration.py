@@ -28,6 +28,7 @@ from rl_conductor.config.profiles import ProfileName, profile_named
 from rl_conductor.errors import ConfigError
 from rl_conductor.execution.stepwise import Stepwise
 from rl_conductor.models.anthropic.wire import REDACTED_PREFIX, THINKING_PREFIX, claude_schema
+from rl_conductor.models.attachments import move_attachments
 from rl_conductor.models.base import OnePieceModel, WrapperModel, require
 from rl_conductor.models.foreign_errors import host_error, model_error
 from rl_conductor.models.google.wire import THOUGHT_PREFIX
@@ -93,6 +94,7 @@ __all__ = [
     "iterate_sync",
     "labelled_text",
     "model_error",
+    "move_attachments",
     "parse_finish_reason",
     "parse_response_format",
     "parse_tool_choice",

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
-from rl_conductor.integration import REDACTED_PREFIX, THINKING_PREFIX, THOUGHT_PREFIX
+from rl_conductor.integration import REDACTED_PREFIX, THINKING_PREFIX, THOUGHT_PREFIX, move_attachments
 from rl_conductor.types import ContentPart, Message, ReasoningPart
 
 CLAUDE = ("anthropic", "bedrock")
 """Parts of LangChain's names of the providers of Claude models."""
 SIGNERS = {"anthropic:": CLAUDE, "google:": ("google",)}
 """The prefixes of signatures, with parts of the names of the only providers that accept them."""
+TOOL_IMAGE_READERS = (*CLAUDE, "google")
+"""Parts of the names of the providers whose models read images and files in tool results. `image_tool_message` in
+LangChain's profiles is no guide: those of OpenAI have it, but OpenAI's Chat Completions refuse such images, or models
+answer as if there were none."""
 BLOCK_PREFIXES = (THINKING_PREFIX, REDACTED_PREFIX, THOUGHT_PREFIX)
 """The prefixes of the signatures for which LangChain has a block."""
 
@@ -19,10 +23,13 @@ BLOCK_PREFIXES = (THINKING_PREFIX, REDACTED_PREFIX, THOUGHT_PREFIX)
 def adapt_messages(messages: Sequence[Message], providers: Collection[str]) -> list[Message]:
     """Returns the conversation as all `providers`, a model's own and those of its fallbacks, accept it.
 
-    Reasoning that another vendor signed is left out. For Claude models, system messages that are not together become
+    Reasoning that another vendor signed is left out. Images and files come in messages of the user, and in tool results
+    where all providers read them there. For Claude models, system messages that are not together become
     one at the beginning, because LangChain's packages for them accept no others.
     """
-    adapted = [_without_foreign_reasoning(message, providers) for message in messages]
+    accepting = ("user", "tool") if all(_includes([name], TOOL_IMAGE_READERS) for name in providers) else ("user",)
+    moved = move_attachments(messages, accepting=accepting)
+    adapted = [_without_foreign_reasoning(message, providers) for message in moved]
     return _with_one_system_message(adapted) if _includes(providers, CLAUDE) else adapted
 
 

@@ -36,6 +36,7 @@ from rl_conductor.integration import (
     checked,
     in_thread,
     iterate_in_thread,
+    move_attachments,
     parse_finish_reason,
     price_of,
     priced,
@@ -118,7 +119,8 @@ class LLMModel:
         """Closes nothing: the LLM belongs to the caller."""
 
     def _messages(self, request: Request) -> list[ChatMessage]:
-        messages = messages_for(self.name, request.messages)
+        # Integrations send images of messages of the user; of tool results, most send only the text.
+        messages = messages_for(self.name, tuple(move_attachments(request.messages, accepting=("user",))))
         system_prompt = self.llm.system_prompt
         return [ChatMessage(role="system", content=system_prompt), *messages] if system_prompt else messages
 
