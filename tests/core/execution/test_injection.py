@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from core.runs import ACCEPT, evidence_in, evidence_of, plan, pool_of, prompt_of, sections, subtask_of, workflow
 from rl_conductor.conductor import Conductor
 from rl_conductor.models.scripted import ScriptedModel
-from rl_conductor.prompting.planner_prompt import REPLY_CHARS, PreviousRound, PromptSettings, planner_messages
+from rl_conductor.prompting.planner_prompt import REPLY_BYTES, PreviousRound, PromptSettings, planner_messages
 from rl_conductor.prompting.worker_prompt import EVIDENCE_NOTICE, MAX_REPLY_CHARS, TASK, Evidence, worker_prompt
 from rl_conductor.text.delimiters import escape_tags
 from rl_conductor.text.truncation import truncate_middle
@@ -142,7 +142,7 @@ def test_no_reply_can_pass_for_the_planners_instructions(name: str) -> None:
 
     (section,) = sections(reviewed(reply))
 
-    assert (section.tag, section.content) == ("reply", escape_tags(reply[-REPLY_CHARS:]))
+    assert (section.tag, section.content) == ("reply", escape_tags(reply[-REPLY_BYTES:]))
     before, _, after = reviewed("x").partition("\nx\n")
     assert reviewed(reply).startswith(before[: before.index(seen)])
     assert reviewed(reply).endswith(after[after.index(seen) + len(seen) :])
@@ -153,7 +153,7 @@ def test_no_reply_can_pass_for_the_planners_instructions(name: str) -> None:
 def test_no_reply_whatever_can_pass_for_the_planners_instructions(reply: str) -> None:
     (section,) = sections(reviewed(reply))
 
-    assert section.content == escape_tags(reply[-REPLY_CHARS:])
+    assert section.content == escape_tags(reply[-REPLY_BYTES:])
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -25,8 +25,8 @@ from rl_conductor.prompting.planner_prompt import (
     RECALL,
     REJECTED_PLAN_CHARS,
     REJECTION_REASON_CHARS,
-    REPLY_CHARS,
-    STEP_REPLY_CHARS,
+    REPLY_BYTES,
+    STEP_REPLY_BYTES,
     PreviousRound,
     PromptSettings,
     Rejection,
@@ -194,9 +194,19 @@ def test_the_planner_reads_the_names_of_tools_that_only_the_last_step_can_call()
     assert "tools" not in build_messages()[-1].text
 
 
+def test_a_review_in_chinese_has_no_more_bytes_than_one_in_english() -> None:
+    def review(letter: str) -> str:
+        step = Evidence(label="1", subtask="Draft.", reply=letter * STEP_REPLY_BYTES, worker="other")
+        rounds = [PreviousRound("PLAN", letter * REPLY_BYTES, (step,))]
+        return planner_messages(ASKED, SPACE, CARDS, DEFAULTS, key="k", previous_rounds=rounds)[-1].text
+
+    notes = 200
+    assert len(review("风").encode()) < len(review("x").encode()) + notes
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_review_shows_the_plan_both_ends_of_the_answer_and_how_to_accept_it(form: Form) -> None:
-    reply = "BEGIN" + "x" * REPLY_CHARS + "END"
+    reply = "BEGIN" + "x" * REPLY_BYTES + "END"
     space = SPACE.model_copy(update={"may_accept": True, "recallable": frozenset({"other"})})
 
     previous_rounds = [PreviousRound("PLAN", reply)]
@@ -248,7 +258,7 @@ def test_few_examples_are_all_shown_and_of_many_the_nearest_and_only_valid_ones(
 def test_a_review_shows_what_each_step_replied_and_cuts_long_replies_visibly() -> None:
     steps = (
         Evidence(label="1", subtask="Write it.", reply="def f(): ...", worker="secret-name"),
-        Evidence(label="2", subtask="Test it.", reply="FAIL" + "y" * STEP_REPLY_CHARS, worker="other"),
+        Evidence(label="2", subtask="Test it.", reply="FAIL" + "y" * STEP_REPLY_BYTES, worker="other"),
     )
 
     previous = PreviousRound("PLAN", "OK", steps)

@@ -21,7 +21,7 @@ from rl_conductor.prompting.worker_prompt import Evidence
 from rl_conductor.text.delimiters import compute_nonce, delimit, escape_tags
 from rl_conductor.text.features import dot_product, text_features
 from rl_conductor.text.reasoning import split_reasoning
-from rl_conductor.text.truncation import truncate_middle
+from rl_conductor.text.truncation import truncate_middle_bytes
 from rl_conductor.types import Card, ImagePart, Message, Roster, TextPart, Wording
 from rl_conductor.workflow.example import MAX_EXAMPLES, PlanExample
 from rl_conductor.workflow.plan_space import PlanSpace
@@ -31,11 +31,11 @@ REJECTED_PLAN_CHARS = 4_000
 REJECTION_REASON_CHARS = 1_000
 """Characters kept of the rejection reason, which may quote the model's text."""
 
-REPLY_CHARS = 16_000
-"""Characters kept of an answer, from its beginning and its end, when the Conductor judges it (supplement: 4,096
-tokens)."""
-STEP_REPLY_CHARS = 4_000
-"""Characters kept of each reply before the answer."""
+REPLY_BYTES = 16_000
+"""Size in UTF-8 that is kept of an answer, from its beginning and its end, when the Conductor judges it (supplement:
+4,096 tokens)."""
+STEP_REPLY_BYTES = 4_000
+"""Size that is kept of each reply before the answer."""
 
 MODELS = "The models:\n"
 
@@ -221,8 +221,8 @@ def nearest_examples(examples: Sequence[PlanExample], question: str, space: Plan
 
 
 def _review_prompt(previous: PreviousRound, space: PlanSpace, form: Form, key: str) -> str:
-    reply = truncate_middle(previous.reply, REPLY_CHARS)
-    replies = [truncate_middle(step.reply, STEP_REPLY_CHARS) for step in previous.steps]
+    reply = truncate_middle_bytes(previous.reply, REPLY_BYTES)
+    replies = [truncate_middle_bytes(step.reply, STEP_REPLY_BYTES) for step in previous.steps]
     nonce = compute_nonce(key, [reply, *replies])
     blocks = [
         delimit("reply", text, nonce, step=step.label, model=space.roster.index(step.worker))

@@ -20,8 +20,8 @@ from rl_conductor.prompting.plan_rules import MAX_TOOL_NAMES
 from rl_conductor.prompting.planner_prompt import (
     REJECTED_PLAN_CHARS,
     REJECTION_REASON_CHARS,
-    REPLY_CHARS,
-    STEP_REPLY_CHARS,
+    REPLY_BYTES,
+    STEP_REPLY_BYTES,
     PreviousRound,
     PromptSettings,
     Rejection,
@@ -68,8 +68,8 @@ def _prompts() -> Iterator[str]:
     for rejected in ("A plan.", ""):
         yield from (turn.text for turn in rejection_messages(Rejection(rejected, "It is bad."), key=""))
     chars = (
-        REPLY_CHARS,
-        STEP_REPLY_CHARS,
+        REPLY_BYTES,
+        STEP_REPLY_BYTES,
         REJECTED_PLAN_CHARS,
         REJECTION_REASON_CHARS,
         MAX_REPLY_CHARS,
