@@ -10,12 +10,12 @@ from decimal import Decimal
 
 from rl_conductor.types import FilePart, ImagePart, JsonFormat, Price, Request
 from rl_conductor.workflow.image_tokens import TOKENS_PER_SCALED_IMAGE, TOKENS_PER_WHOLE_IMAGE, max_image_tokens
+from rl_conductor.workflow.pdf_tokens import max_pdf_tokens
 
 TOKENS_PER_MESSAGE = 16
 """A generous estimate of the tokens that a chat template adds per message."""
 BASE64_BYTES_PER_FILE_TOKEN = 4
-"""An estimate for documents that are not plain text, such as PDFs: their size does not determine how much text and how
-many page images a vendor extracts."""
+"""An estimate for documents that are neither plain text nor PDFs, which hardly any vendor reads."""
 BYTES_PER_TOKEN = 4
 """Mean of English text, with today's tokenizers."""
 MAX_CHARS_PER_TOKEN = 6
@@ -118,7 +118,8 @@ def _other_tokens(request: Request, *, unsized_image: int) -> int:
 def _file_tokens(part: FilePart) -> int:
     if part.media_type.startswith("text/"):
         return len(part.data) * 3 // 4  # its bytes
-    return len(part.data) // BASE64_BYTES_PER_FILE_TOKEN
+    tokens = max_pdf_tokens(part.data) if part.media_type == "application/pdf" else None
+    return len(part.data) // BASE64_BYTES_PER_FILE_TOKEN if tokens is None else tokens
 
 
 def _bytes(text: str) -> int:
