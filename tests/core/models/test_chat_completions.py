@@ -128,6 +128,21 @@ def test_a_call_that_names_no_tool_is_refused() -> None:
         read(pieces(0, "a", None, "{}"), frame("tool_calls"))
 
 
+def test_a_character_that_a_server_splits_between_two_chunks_stays_one() -> None:
+    reply = Reply("openai:m")
+    chunks = [{"content": "a\ud83d", "reasoning": "\ud83d"}, {"content": "\ude00b", "reasoning": "\ude00"}]
+    deltas = [reply.add(frame(**chunk)) for chunk in chunks]
+    deltas.append(reply.add(frame("stop", content="c\ud83d")))
+    completion = reply.completion(None)
+    assert [delta.text for delta in deltas] == ["a", "😀b", "c?"]
+    assert (completion.text, completion.message.reasoning) == ("a😀bc?", "😀")
+
+
+def test_a_character_that_a_server_splits_between_fragments_of_arguments_stays_one() -> None:
+    completion = read(pieces(0, "c1", "look", '{"at": "\ud83d'), pieces(0, None, None, '\ude00"}'), frame("tool_calls"))
+    assert completion.message.tool_calls[0].arguments == '{"at": "😀"}'
+
+
 def test_a_refusal_is_not_streamed_as_a_piece_of_the_answer() -> None:
     reply = Reply("openai:m")
     assert reply.add(frame("stop", refusal="I can't.")).text == ""

@@ -21,6 +21,7 @@ from rl_conductor.models.openai.strict_schema import close_schema
 from rl_conductor.models.prices import priced
 from rl_conductor.models.replies.size import ReplySize
 from rl_conductor.models.vendor_errors import describe_violation
+from rl_conductor.text.surrogates import SurrogateJoiner, join_surrogates
 from rl_conductor.types import (
     Completion,
     ContentPart,
@@ -294,6 +295,7 @@ class Reply:
         self.has_ended = False
         self._requested = self._model = model
         self._text, self._reasoning = StringIO(), StringIO()
+        self._text_joiner, self._reasoning_joiner = SurrogateJoiner(), SurrogateJoiner()
         self._size = ReplySize(model)
         self._calls: list[_Call] = []
         self._finish = ""
@@ -343,6 +345,9 @@ class Reply:
         message = choice.message
         text, reasoning = message.split()
         self._size.add(text, reasoning)
+        is_last = bool(choice.finish_reason)
+        text = self._text_joiner.add(text, is_last=is_last)
+        reasoning = self._reasoning_joiner.add(reasoning, is_last=is_last)
         self._text.write(text)
         self._reasoning.write(reasoning)
         for fragment in message.tool_calls or ():
@@ -367,7 +372,7 @@ class Reply:
     def _tool_call(self, call: _Call) -> ToolCall:
         if not call.name:
             raise BadResponseError(f"{self._requested}: a tool call names no tool", model=self._requested)
-        return ToolCall(id=call.id, name=call.name, arguments=call.arguments.getvalue() or "{}")
+        return ToolCall(id=call.id, name=call.name, arguments=join_surrogates(call.arguments.getvalue()) or "{}")
 
     def _invalid_reply(self, error: ValidationError) -> BadResponseError:
         return BadResponseError(
