@@ -176,8 +176,8 @@ def _core_calls(message: AIMessage) -> Iterator[ToolCall]:
 def _parts(message: BaseMessage) -> Iterator[ContentPart]:
     """Converts the content blocks, without tool calls and without vendors' own blocks in replies."""
     if isinstance(message, AIMessage) and isinstance(message.content, list):  # LangChain's translators omit plain texts
-        blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in message.content]
-        message = message.model_copy(update={"content": blocks})
+        content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in message.content]
+        message = message.model_copy(update={"content": content})
     provider = message.response_metadata.get(PROVIDER_KEY)
     blocks = [standard_block(block) for block in cast("list[dict[str, Any]]", message.content_blocks)]
     has_text = any(block["type"] == "text" for block in blocks)
