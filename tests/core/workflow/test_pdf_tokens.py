@@ -11,7 +11,7 @@ import pytest
 from rl_conductor.types import FilePart, Message, Request
 from rl_conductor.workflow.image_tokens import TOKENS_PER_SCALED_IMAGE
 from rl_conductor.workflow.pdf_tokens import MAX_ASCII85_BYTES, MAX_PDF_TOKENS, MAX_TEXT_BYTES, max_pdf_tokens
-from rl_conductor.workflow.request_tokens import upper_bound
+from rl_conductor.workflow.request_tokens import estimate_input_tokens, upper_bound
 
 PAGE = b"<< /Type /Page /Parent 1 0 R /Contents 9 0 R >>\n"
 PAGES = b"<< /Type /Pages /Kids [2 0 R] /Count 1 >>\n"
@@ -41,9 +41,8 @@ def test_a_compact_text_pdf_counts_the_text_and_an_image_of_each_page() -> None:
     request = Request(messages=(Message(role="user", content=(FilePart(data=pdf),)),))
 
     assert max_pdf_tokens(pdf) == 10 * (TOKENS_PER_SCALED_IMAGE + len(text) + 1)
-    assert (
-        upper_bound(request, None).input_tokens > 10 * 3_000
-    )  # Anthropic counts 1,500 to 3,000 for the text of a page
+    # Anthropic counts 1,500 to 3,000 for the text of a page.
+    assert upper_bound(request, None).input_tokens > 10 * 3_000
     assert len(pdf) / 4 < 1_000  # which is no bound
 
 
@@ -104,11 +103,19 @@ def test_a_file_that_can_not_be_looked_through_counts_as_the_largest_context(par
     assert tokens(part) == MAX_PDF_TOKENS
 
 
+def test_a_file_that_can_not_be_looked_through_is_estimated_by_its_size() -> None:
+    pdf = b64encode(b"%PDF-1.7\n/Encrypt 5 0 R" + bytes(4_000)).decode()
+    request = Request(messages=(Message(role="user", content=(FilePart(data=pdf),)),))
+    assert estimate_input_tokens(request) < len(pdf) / 4 + 100
+    assert upper_bound(request, None).input_tokens > MAX_PDF_TOKENS
+
+
 @pytest.mark.parametrize("data", ["AAAA", "no base64", ""])
 def test_what_is_no_pdf_has_no_maximum(data: str) -> None:
     assert max_pdf_tokens(data) is None
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "part",
     [

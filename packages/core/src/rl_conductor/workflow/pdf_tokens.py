@@ -40,8 +40,11 @@ class _UnreadableError(Exception):
     """The file is encrypted, or compressed in another way, or too large."""
 
 
-def max_pdf_tokens(data: str) -> int | None:
-    """Returns the maximum tokens of a PDF in base64; `None` if it is no PDF, which vendors refuse."""
+def max_pdf_tokens(data: str, *, unknown: int = MAX_PDF_TOKENS) -> int | None:
+    """Returns the maximum tokens of a PDF in base64; `None` if it is no PDF, which vendors refuse.
+
+    `unknown` are those of a PDF that can't be looked through.
+    """
     try:
         pdf = b64decode(data)
     except Base64Error:
@@ -55,7 +58,7 @@ def max_pdf_tokens(data: str) -> int | None:
             if SHOWN_TEXT.search(content):
                 text_bytes += sum(len(string) - 2 for string in STRING.findall(content))
     except _UnreadableError:
-        return MAX_PDF_TOKENS
+        return unknown
     return min(max(pages, 1) * TOKENS_PER_SCALED_IMAGE + text_bytes, MAX_PDF_TOKENS)
 
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from rl_conductor.types import FilePart, ImagePart, JsonFormat, Price, Request
 from rl_conductor.workflow.image_tokens import TOKENS_PER_SCALED_IMAGE, TOKENS_PER_WHOLE_IMAGE, max_image_tokens
-from rl_conductor.workflow.pdf_tokens import max_pdf_tokens
+from rl_conductor.workflow.pdf_tokens import MAX_PDF_TOKENS, max_pdf_tokens
 
 TOKENS_PER_MESSAGE = 16
 """A generous estimate of the tokens that a chat template adds per message."""
@@ -65,7 +65,8 @@ def raised_max_tokens(request: Request, context: int | None) -> int | None:
 
 def upper_bound(request: Request, price: Price | None) -> UpperBound:
     """Computes the maximum usage of `request`: a token is at least one byte, so the bytes bound the input tokens."""
-    input_tokens = _text_bytes(request) + _other_tokens(request, unsized_image=TOKENS_PER_WHOLE_IMAGE)
+    other = _other_tokens(request, unsized_image=TOKENS_PER_WHOLE_IMAGE, unread_pdf=MAX_PDF_TOKENS)
+    input_tokens = _text_bytes(request) + other
     output_tokens = request.sampling.max_tokens or DEFAULT_OUTPUT_TOKENS
     cost = None if price is None else price.max_cost(input_tokens=input_tokens, output_tokens=output_tokens)
     return UpperBound(input_tokens=input_tokens, output_tokens=output_tokens, cost=cost)
@@ -74,9 +75,10 @@ def upper_bound(request: Request, price: Price | None) -> UpperBound:
 def estimate_input_tokens(request: Request) -> int:
     """Estimates the input tokens of `request` for a typical tokenizer, at `BYTES_PER_TOKEN` bytes of text each.
 
-    Images and files count with the maximum of the vendors; images by URL, whose size is unknown, as if scaled down.
+    Images and files count with the maximum of the vendors; images by URL, whose size is unknown, as if scaled down, and
+    PDFs that can't be looked through by their size.
     """
-    other = _other_tokens(request, unsized_image=TOKENS_PER_SCALED_IMAGE)
+    other = _other_tokens(request, unsized_image=TOKENS_PER_SCALED_IMAGE, unread_pdf=None)
     return -(-_text_bytes(request) // BYTES_PER_TOKEN) + other
 
 
@@ -103,23 +105,32 @@ def _text_bytes(request: Request) -> int:
     return count
 
 
-def _other_tokens(request: Request, *, unsized_image: int) -> int:
-    """Counts the tokens of images, files and the message format; `unsized_image` are those of an image by URL."""
+def _other_tokens(request: Request, *, unsized_image: int, unread_pdf: int | None) -> int:
+    """Counts the tokens of images, files and the message format.
+
+    Args:
+        request: the request.
+        unsized_image: the tokens of an image by URL.
+        unread_pdf: the tokens of a PDF that can't be looked through; `None` estimates them by its size.
+    """
     tokens = TOKENS_PER_MESSAGE * len(request.messages)
     for message in request.messages:
         for part in message.content:
             if isinstance(part, ImagePart):
                 tokens += max_image_tokens(part, unknown=unsized_image)
             elif isinstance(part, FilePart):
-                tokens += _file_tokens(part)
+                tokens += _file_tokens(part, unread_pdf)
     return tokens
 
 
-def _file_tokens(part: FilePart) -> int:
+def _file_tokens(part: FilePart, unread_pdf: int | None) -> int:
     if part.media_type.startswith("text/"):
         return len(part.data) * 3 // 4  # its bytes
-    tokens = max_pdf_tokens(part.data) if part.media_type == "application/pdf" else None
-    return len(part.data) // BASE64_BYTES_PER_FILE_TOKEN if tokens is None else tokens
+    by_size = len(part.data) // BASE64_BYTES_PER_FILE_TOKEN
+    if part.media_type != "application/pdf":
+        return by_size
+    tokens = max_pdf_tokens(part.data, unknown=by_size if unread_pdf is None else unread_pdf)
+    return by_size if tokens is None else tokens
 
 
 def _bytes(text: str) -> int:
