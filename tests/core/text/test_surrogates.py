@@ -15,6 +15,7 @@ from rl_conductor.text.surrogates import SurrogateJoiner, join_surrogates
         (["\ud83d\ude00"], ["😀"]),
         (["a\ud83d", "b"], ["a", "\ud83db"]),
         (["a\ud83d"], ["a\ud83d"]),
+        (["a", "b"], ["a", "b"]),
         (["\ude00", "ü"], ["\ude00", "ü"]),
     ],
     ids=ascii,

@@ -11,8 +11,12 @@ def test_text_is_cut_between_characters_of_several_bytes() -> None:
     assert truncate_middle_bytes("字" * 10, 10) == "字\n[... 8 characters left out ...]\n字"
 
 
+def test_text_is_cut_by_characters() -> None:
+    assert truncate_middle("字" * 10, 5) == "字字\n[... 5 characters left out ...]\n字字字"
+
+
 def test_text_of_the_maximum_size_is_unchanged() -> None:
-    assert truncate_middle_bytes("字字", 6) == "字字"
+    assert truncate_middle_bytes("字字", 6) == truncate_middle("字字", 2) == "字字"
 
 
 @given(text=st.text(alphabet="ab\n", max_size=50), size=st.integers(1, 60))

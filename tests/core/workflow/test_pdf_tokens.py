@@ -10,7 +10,13 @@ import pytest
 
 from rl_conductor.types import FilePart, Message, Request
 from rl_conductor.workflow.image_tokens import TOKENS_PER_SCALED_IMAGE
-from rl_conductor.workflow.pdf_tokens import MAX_ASCII85_BYTES, MAX_PDF_TOKENS, MAX_TEXT_BYTES, max_pdf_tokens
+from rl_conductor.workflow.pdf_tokens import (
+    MAX_ASCII85_BYTES,
+    MAX_PDF_TOKENS,
+    MAX_STREAMS,
+    MAX_TEXT_BYTES,
+    max_pdf_tokens,
+)
 from rl_conductor.workflow.request_tokens import estimate_input_tokens, upper_bound
 
 PAGE = b"<< /Type /Page /Parent 1 0 R /Contents 9 0 R >>\n"
@@ -94,10 +100,15 @@ def test_images_are_not_decompressed(dictionary: bytes) -> None:
         stream(b"text", b"/Filter [/ASCII85Decode /FlateDecode]"),
         stream(a85encode(b"a" * MAX_ASCII85_BYTES, adobe=True), b"/Filter /ASCII85Decode"),
         flate(b" " * (MAX_TEXT_BYTES + 1)),
+        flate(b" " * (2 * MAX_TEXT_BYTES)),
+        b"stream\nendstream\n" * (MAX_STREAMS + 1),
         stream(b" " * (MAX_TEXT_BYTES + 1)),
         PAGE * 1_000,
     ],
-    ids=["encrypted", "damaged", "other filter", "damaged ASCII85", "large ASCII85", "bomb", "large", "many pages"],
+    ids=[
+        *("encrypted", "damaged", "other filter", "damaged ASCII85", "large ASCII85", "large text", "bomb", "streams"),
+        *("large", "many pages"),
+    ],
 )
 def test_a_file_that_can_not_be_looked_through_counts_as_the_largest_context(part: bytes) -> None:
     assert tokens(part) == MAX_PDF_TOKENS
@@ -110,7 +121,7 @@ def test_a_file_that_can_not_be_looked_through_is_estimated_by_its_size() -> Non
     assert upper_bound(request, None).input_tokens > MAX_PDF_TOKENS
 
 
-@pytest.mark.parametrize("data", ["AAAA", "no base64", ""])
+@pytest.mark.parametrize("data", ["AAAA", "a", ""])
 def test_what_is_no_pdf_has_no_maximum(data: str) -> None:
     assert max_pdf_tokens(data) is None
 

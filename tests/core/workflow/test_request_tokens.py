@@ -52,9 +52,11 @@ def test_every_part_of_a_request_counts() -> None:
         role="user",
         content=(TextPart(text="x"), ImagePart(url="https://x"), FilePart(data="A" * 400), ReasoningPart(text="hm")),
     )
+    sheet = FilePart(data="A" * 400, media_type="application/vnd.ms-excel")
     call = ToolCall(id="1", name="süß", arguments='{"stadt": "Köln"}')
 
     assert read(parts) == bare + TOKENS_PER_WHOLE_IMAGE + 100 + 2
+    assert read(Message(role="user", content=(TextPart(text="x"), sheet))) == bare + 100
     assert read(Message.assistant("x", tool_calls=[call])) >= bare + len(call.arguments.encode()) + len(
         b"s\xc3\xbc\xc3\x9f"
     )
