@@ -148,6 +148,54 @@ def test_a_run_that_failed_tries_its_last_step_again_when_it_is_resumed(replies:
     assert asked(solver) == [*replies, "tell", "tell"]
 
 
+@pytest.fixture(params=["sync", "async"])
+def invoke(request: pytest.FixtureRequest) -> Callable[[Graph, Any], dict[str, Any]]:
+    """Runs the graph in the thread `THREAD`."""
+    if request.param == "sync":
+        return lambda graph, state: graph.invoke(state, THREAD)
+    return lambda graph, state: asyncio.run(graph.ainvoke(state, THREAD))
+
+
+def outage_of(*failing: str) -> tuple[Callable[[Request], str | Exception], Callable[[], None]]:
+    """A worker whose steps with these subtasks fail until the returned function ends the outage."""
+    subtasks = set(failing)
+
+    def reply(request: Request) -> str | Exception:
+        return OUT_OF_ORDER if subtask_of(request) in subtasks else told(request)
+
+    return reply, subtasks.clear
+
+
+def test_a_run_that_failed_tries_failed_steps_again_that_its_last_step_reads(
+    invoke: Callable[[Graph, Any], dict[str, Any]],
+) -> None:
+    reply, end_outage = outage_of("look", "read", "tell")
+    steps = plan((0, "look", []), (0, "read", [0]), (0, "tell", [1]))
+    solver = conductor(steps, workers={"a": reply})
+    graph = around(create_conductor(solver), saver=InMemorySaver())
+    with pytest.raises(RunError, match="out of order"):
+        invoke(graph, {"messages": "q"})
+    end_outage()
+    answer = invoke(graph, None)["messages"][-1]
+    assert answer.text == "tell(read(look()))"
+    assert asked(solver) == ["look", "read", "tell"] * 2
+    assert answer.response_metadata["conductor"]["workers"]["a"]["calls"] == 6
+
+
+def test_a_failed_step_that_only_finished_steps_read_stays_failed(
+    invoke: Callable[[Graph, Any], dict[str, Any]],
+) -> None:
+    reply, end_outage = outage_of("look", "tell")
+    steps = plan((0, "look", []), (0, "read", [0]), (1, "tell", [1]))
+    solver = conductor(steps, workers={"a": reply, "b": reply}, policy=Policy(final="b"))
+    graph = around(create_conductor(solver), saver=InMemorySaver())
+    with pytest.raises(RunError, match="out of order"):
+        invoke(graph, {"messages": "q"})
+    end_outage()
+    assert invoke(graph, None)["messages"][-1].text == "tell(read((no reply: this step failed)))"
+    assert asked(solver).count("look") == 2  # worker a, and b in its place
+
+
 # ---------------------------------------------------------------------------------------- progress
 
 

@@ -26,7 +26,7 @@ class Progress:
     workflow: Workflow
     """The workflow that runs."""
     results: tuple[StepResult, ...] = field(repr=False)
-    """Results of the steps that ended. A failed step is not repeated, and later ones run without its reply."""
+    """Results of the steps that ended. A failed step is only repeated if the last step failed, too, and reads it."""
 
     @property
     def remaining(self) -> list[int]:

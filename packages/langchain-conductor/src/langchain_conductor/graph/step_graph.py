@@ -16,13 +16,13 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict
 
-from langchain_conductor.graph.paused_calls import apaused_calls, paused_calls
+from langchain_conductor.graph.previous_attempts import PreviousAttempts, aprevious_attempts, previous_attempts
 from langchain_conductor.graph.signals import allow_signals, raise_signals
 from langchain_conductor.graph.step_groups import StepGroup, group_steps
 from langchain_conductor.run_errors import raise_langchain_errors
 from langchain_conductor.tracing import hide_tokens, track_workflow
 from rl_conductor.integration import Stepwise, run_sync
-from rl_conductor.trace import Call, StepResult
+from rl_conductor.trace import StepResult
 from rl_conductor.workflow import Workflow
 
 Update = dict[str, Any]
@@ -64,21 +64,21 @@ class AsyncNode(Runnable[Any, Any]):
 
 
 class StepNode(Runnable[Any, Any]):
-    """A node made of a coroutine function that adds its calls to a list, which is stored when the node pauses."""
+    """A node made of a coroutine function that adds its calls to those of its previous attempts."""
 
-    def __init__(self, work: Callable[[StepState, list[Call]], Coroutine[Any, Any, Update]]) -> None:
+    def __init__(self, work: Callable[[StepState, PreviousAttempts], Coroutine[Any, Any, Update]]) -> None:
         self._work = work
 
     def invoke(self, input: StepState, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: A002
         """Returns the state update, for `graph.invoke`."""
-        with paused_calls(ensure_config(config)) as calls, raise_signals(), raise_langchain_errors():
-            return run_sync(self._work(input, calls))
+        with previous_attempts(ensure_config(config)) as attempts, raise_signals(), raise_langchain_errors():
+            return run_sync(self._work(input, attempts))
 
     async def ainvoke(self, input: StepState, config: RunnableConfig | None = None, **_: Any) -> Update:  # noqa: A002
         """Returns the state update, for `graph.ainvoke`."""
-        async with apaused_calls(ensure_config(config)) as calls:
+        async with aprevious_attempts(ensure_config(config)) as attempts:
             with raise_signals(), raise_langchain_errors():
-                return await self._work(input, calls)
+                return await self._work(input, attempts)
 
 
 def read_results(state: Mapping[str, Any]) -> list[StepResult]:
@@ -110,18 +110,31 @@ def build_step_graph(stepwise: Stepwise, steps: StepGroup, *, stream_drafts: boo
 def _step_node(stepwise: Stepwise, index: int, stream_drafts: bool) -> StepNode:
     is_last = index == len(stepwise.workflow.steps) - 1
 
-    async def run_step(state: StepState, calls: list[Call]) -> Update:
-        previous = read_results(state)
+    async def run_step(state: StepState, attempts: PreviousAttempts) -> Update:
+        results = {result.index: result for result in read_results(state)}
         track_workflow(stepwise.workflow)
+        again = _failed_steps_to_retry(stepwise.workflow, index, results) if is_last and attempts.failed else []
+        with nullcontext() if stream_drafts else hide_tokens(from_graph=False):
+            for failed in again:
+                calls = [*results.pop(failed).calls]
+                results[failed] = await stepwise.step(failed, results.values(), calls=calls)
         with nullcontext() if is_last or stream_drafts else hide_tokens(from_graph=False):
-            result = await stepwise.step(index, previous, calls=calls)
-        results = [*previous, result]
-        if is_last and result.status == "failed" and not stepwise.has_answer(results):
+            results[index] = await stepwise.step(index, results.values(), calls=attempts.calls)
+        if is_last and results[index].status == "failed" and not stepwise.has_answer(results.values()):
             # It raises: a returned result would be checkpointed, and a resumed run would not retry.
-            stepwise.finish(results)
-        return {RESULTS: {str(index): result.model_dump(mode="json")}}
+            stepwise.finish(results.values())
+        return {RESULTS: {str(step): results[step].model_dump(mode="json") for step in (*again, index)}}
 
     return StepNode(run_step)
+
+
+def _failed_steps_to_retry(workflow: Workflow, index: int, results: Mapping[int, StepResult]) -> list[int]:
+    """Returns the failed steps that the step at `index` reads, directly or through others of them, in order."""
+    again = {index}
+    for step in sorted(results, reverse=True):
+        if results[step].status == "failed" and any(step in workflow.steps[reader].access for reader in again):
+            again.add(step)
+    return sorted(again - {index})
 
 
 def _node_name(workflow: Workflow, group: StepGroup) -> str:
