@@ -155,6 +155,14 @@ async def test_tool_results_make_one_user_turn_with_what_follows(ask: Any) -> No
     ]
 
 
+async def test_tools_of_earlier_turns_are_defined_but_not_offered(ask: Any) -> None:
+    turn = Message.assistant(tool_calls=(CALL, OTHER, CALL))
+    results = [Message.tool(call.id, "9") for call in turn.tool_calls]
+    body = await ask(Message.user("?"), turn, *results, Message.assistant("Nine."), Message.user("And now?"))
+    assert [tool["name"] for tool in body["tools"]] == ["weather", "clock"]
+    assert body["tool_choice"] == {"type": "none"}
+
+
 async def test_the_result_of_a_tool_that_failed_is_marked(ask: Any) -> None:
     turn = Message.assistant(tool_calls=(CALL,))
     body = await ask(Message.user("?"), turn, Message.tool("c1", "no such city", is_error=True))

@@ -90,6 +90,9 @@ def body_of(request: Request, *, model: str) -> Body:
     if request.tools:
         result["tools"] = [_tool(tool) for tool in request.tools]
         result["tool_choice"] = _tool_choice(request)
+    elif called := _called_tools(request):
+        result["tools"] = [_tool(tool) for tool in called]
+        result["tool_choice"] = {"type": "none"}
     if output := _output_config(model, request):
         result["output_config"] = output
     if sampling.temperature is not None:
@@ -102,6 +105,12 @@ def body_of(request: Request, *, model: str) -> Body:
 def _tool(tool: Tool) -> wire.ToolParam:
     param: wire.ToolParam = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
     return param if tool.strict is None else {**param, "strict": tool.strict}
+
+
+def _called_tools(request: Request) -> list[Tool]:
+    """Returns the tools of earlier calls, without their schemas; the API rejects calls if no tools are defined."""
+    names = dict.fromkeys(call.name for message in request.messages for call in message.tool_calls)
+    return [Tool(name=name) for name in names]
 
 
 def _tool_choice(request: Request) -> wire.ToolChoiceParam:
