@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from langchain_anthropic import ChatAnthropic
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
@@ -99,6 +99,19 @@ def test_claude_accepts_system_messages_in_the_middle_of_a_conversation(
     body = vendor.requests[-1].body
     assert body["system"] == "Be brief.\n\nIt is noon."
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("has_tools", [False, True])
+def test_claude_can_read_calls_of_earlier_turns_without_making_any(vendor: AnthropicVendor, *, has_tools: bool) -> None:
+    chat: Any = ChatConductor({"a": claude(vendor)}, policy=Policy(single="a"))
+    if has_tools:
+        chat = chat.bind_tools([{"name": "weather", "description": "Now.", "parameters": {}}], tool_choice="none")
+    call = {"type": "tool_call", "id": "c1", "name": "weather", "args": {"city": "Kyiv"}}
+    turn = [HumanMessage("Is it warm?"), AIMessage("", tool_calls=[call]), ToolMessage("9", tool_call_id="c1")]
+    chat.invoke([*turn, AIMessage("No."), HumanMessage("Thanks.")])
+    body = vendor.requests[-1].body
+    assert [tool["name"] for tool in body["tools"]] == ["weather"]
+    assert body["tool_choice"] == {"type": "none"}
 
 
 def test_system_messages_at_the_beginning_stay_apart() -> None:

@@ -33,7 +33,7 @@ from langchain_conductor.models.json_replies import (
 from langchain_conductor.models.prices import price_of_chat
 from langchain_conductor.models.replies import core_completion, reasoning_text
 from langchain_conductor.models.sampling import apply_sampling
-from langchain_conductor.models.vendors.messages import adapt_messages
+from langchain_conductor.models.vendors.messages import adapt_messages, is_anthropic, with_called_tools
 from langchain_conductor.models.vendors.state import messages_for, with_vendor_state
 from langchain_conductor.tools import lc_tool
 from rl_conductor.errors import ConfigError
@@ -233,13 +233,25 @@ class ChatModel:
 def _apply(request: Request, chat: BaseChatModel, kwargs: dict[str, Any]) -> Runnable[Any, AIMessage]:
     """Applies the sampling and the tools of `request` to `chat`; they replace the functions bound in `kwargs`."""
     chat, options = apply_sampling(chat, request.sampling, kwargs)
+    if is_anthropic(chat):
+        request = with_called_tools(request)
     if not request.tools:
         return chat.bind(**options) if options else chat
-    choice = {"required": "any"}.get(request.tool_choice, request.tool_choice)
-    choice_option: dict[str, Any] = {} if choice == "auto" else {"tool_choice": choice}
     tools = [lc_tool(tool) for tool in request.tools]
-    with_tools = chat.bind_tools(tools, **choice_option, **_tool_options(chat, request))
+    with_tools = chat.bind_tools(tools, **_choice_option(chat, request), **_tool_options(chat, request))
     return _bind_unreplaced(with_tools, options)
+
+
+def _choice_option(chat: BaseChatModel, request: Request) -> dict[str, Any]:
+    match request.tool_choice:
+        case "auto":
+            return {}
+        case "required":
+            return {"tool_choice": "any"}
+        case "none" if is_anthropic(chat):  # the package would take the text as the name of a tool
+            return {"tool_choice": {"type": "none"}}
+        case choice:
+            return {"tool_choice": choice}
 
 
 def _bind_unreplaced(prepared: Runnable[Any, Any], options: Mapping[str, Any]) -> Runnable[Any, Any]:

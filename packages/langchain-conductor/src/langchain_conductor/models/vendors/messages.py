@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
+from langchain_core.language_models import BaseChatModel
+
 from rl_conductor.integration import REDACTED_PREFIX, THINKING_PREFIX, THOUGHT_PREFIX, move_attachments
-from rl_conductor.types import ContentPart, Message, ReasoningPart
+from rl_conductor.types import ContentPart, Message, ReasoningPart, Request, Tool
 
 CLAUDE = ("anthropic", "bedrock")
 """Parts of LangChain's names of the providers of Claude models."""
@@ -31,6 +33,20 @@ def adapt_messages(messages: Sequence[Message], providers: Collection[str]) -> l
     moved = move_attachments(messages, accepting=accepting)
     adapted = [_without_foreign_reasoning(message, providers) for message in moved]
     return _with_one_system_message(adapted) if _includes(providers, CLAUDE) else adapted
+
+
+def is_anthropic(chat: BaseChatModel) -> bool:
+    """Whether `chat` speaks Anthropic's own API."""
+    provider = chat._get_ls_params().get("ls_provider", "")  # noqa: SLF001 (LangChain's only common way)
+    return provider.startswith("anthropic")
+
+
+def with_called_tools(request: Request) -> Request:
+    """Defines the tools of earlier calls if `request` has no tools; Anthropic's API rejects the calls without them."""
+    names = dict.fromkeys(call.name for message in request.messages for call in message.tool_calls)
+    if request.tools or not names:
+        return request
+    return request.model_copy(update={"tools": tuple(Tool(name=name) for name in names), "tool_choice": "none"})
 
 
 def _without_foreign_reasoning(message: Message, providers: Collection[str]) -> Message:
