@@ -85,14 +85,12 @@ def _media(data: str | bytes, media_type: str) -> Block:
 def _search_result(text: str | None, title: Any, source: Any) -> Block | None:
     """Returns a search result of Anthropic as text."""
     title, source = (value if isinstance(value, str) else None for value in (title, source))
-    return (
-        None
-        if text is None
-        else {"type": "text", "text": labelled_text("search result", text, title, Source=source).text}
-    )
+    if text is None:
+        return None
+    return {"type": "text", "text": labelled_text("search result", text, title, Source=source).text}
 
 
-def _document(text: str | None, other: Block) -> Block | None:
+def _document(text: str | None, other: Mapping[Any, Any]) -> Block | None:
     """Returns a document of Anthropic that consists of texts."""
     return None if text is None else {**other, "type": "text-plain", "text": text}
 

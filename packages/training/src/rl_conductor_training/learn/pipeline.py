@@ -145,9 +145,7 @@ def _build_record(
     is_whole: bool,
 ) -> LearnRecord:
     if not is_whole:
-        need = describe_need(run.caps_needed(plan.thorough), run.limits)
-        size = f" ({plan.summary})" if plan.is_smaller else ""
-        run.notes.append(f"the caps left room for a smaller search only{size}; {need}")
+        run.notes.append(_describe_smaller_search(run, plan))
     run.notes.extend([*run.runner.describe_verdicts(), *run.runner.describe_contained_answers()])
     spending = run.budget.total.spent
     unanswered = spending - run.spending.of_replies
@@ -182,3 +180,9 @@ def _build_record(
         unanswered_usd=max(unanswered.usd, Decimal(0)),
         seconds=run.budget.elapsed,
     )
+
+
+def _describe_smaller_search(run: LearnRun, plan: SearchPlan) -> str:
+    need = describe_need(run.caps_needed(plan.thorough), run.limits)
+    size = f" ({plan.summary})" if plan.is_smaller else ""
+    return f"the caps left room for a smaller search only{size}; {need}"
