@@ -112,8 +112,6 @@ class PlannerSettings(Entry):
     """Whether a step reads all earlier steps or none (`binary`), or any of them (`positional`)."""
     max_tokens: int = Field(default=PLAN_TOKENS, ge=1)
     """Maximum tokens of a plan; a longer one is rejected."""
-    timeout: float = Field(default=PLAN_TIMEOUT, gt=0, exclude_if=lambda seconds: seconds == PLAN_TIMEOUT)
-    """Seconds for one attempt at a plan; a slower one is rejected."""
 
 
 class PlannerEntry(ModelEntry, PlannerSettings):
@@ -127,6 +125,8 @@ class PlannerEntry(ModelEntry, PlannerSettings):
     """Your own instructions for plans."""
     samples: int = Field(default=5, ge=1)
     """Maximum number of plans that are sampled until one is valid."""
+    timeout: float = Field(default=PLAN_TIMEOUT, gt=0, exclude_if=lambda seconds: seconds == PLAN_TIMEOUT)
+    """Seconds for one attempt at a plan; a slower one is rejected."""
 
 
 class GuardrailEntry(Entry):

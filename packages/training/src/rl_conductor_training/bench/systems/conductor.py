@@ -9,7 +9,7 @@ from pydantic import Field
 from rl_conductor.models import Model
 from rl_conductor.planning.planner import Planner
 from rl_conductor.pool.model_entry import ModelEntry
-from rl_conductor.pool.pool_file import PlannerSettings
+from rl_conductor.pool.pool_file import PLAN_TIMEOUT, PlannerSettings
 from rl_conductor.types import Sampling
 from rl_conductor.workflow.limits import Limits
 from rl_conductor_training.bench.context import BenchContext
@@ -30,6 +30,8 @@ class ConductorSystem(PlannerSettings, SystemEntry):
     samples: int = Field(default=5, ge=1)
     """Maximum number of plans sampled until one is valid; only the first counts for the share of valid plans."""
     temperature: float = Field(default=0.0, ge=0)
+    timeout: float = Field(default=PLAN_TIMEOUT, gt=0, exclude_if=lambda seconds: seconds == PLAN_TIMEOUT)
+    """Seconds for one attempt at a plan; a slower one is rejected."""
 
     async def build(self, name: str, context: BenchContext) -> list[System]:
         """Builds the system over the planner's model."""
