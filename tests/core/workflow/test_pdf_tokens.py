@@ -121,6 +121,14 @@ def test_a_file_that_can_not_be_looked_through_is_estimated_by_its_size() -> Non
     assert upper_bound(request, None).input_tokens > MAX_PDF_TOKENS
 
 
+def test_many_files_share_what_is_looked_through() -> None:
+    content = shown(b"word") + b" " * (MAX_TEXT_BYTES // 2)
+    pdf = FilePart(data=b64encode(b"%PDF-1.7\n" + flate(content)).decode())
+    few, many = (Request(messages=(Message(role="user", content=(pdf,) * count),)) for count in (2, 40))
+    assert upper_bound(few, None).input_tokens < 2 * 5_000
+    assert upper_bound(many, None).input_tokens > 40 * MAX_PDF_TOKENS
+
+
 @pytest.mark.parametrize("data", ["AAAA", "a", ""])
 def test_what_is_no_pdf_has_no_maximum(data: str) -> None:
     assert max_pdf_tokens(data) is None

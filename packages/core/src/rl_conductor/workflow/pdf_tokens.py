@@ -18,7 +18,7 @@ from rl_conductor.workflow.image_tokens import TOKENS_PER_SCALED_IMAGE
 MAX_PDF_TOKENS = 2_000_000
 """More than the context of any vendor's model that reads PDFs: the maximum of a file that can't be looked through."""
 MAX_TEXT_BYTES = 2**22
-"""The size of decompressed streams that are looked through."""
+"""The size of decompressed streams that are looked through. A file of 8 KB may contain so much, which takes 0.1 s."""
 MAX_ASCII85_BYTES = 2**17
 """The size of streams in ASCII85, which take Python long to decode; ReportLab writes such."""
 MAX_STREAMS = 20_000
@@ -40,10 +40,13 @@ class _UnreadableError(Exception):
     """The file is encrypted, or compressed in another way, or too large."""
 
 
-def max_pdf_tokens(data: str, *, unknown: int = MAX_PDF_TOKENS) -> int | None:
+def max_pdf_tokens(data: str, *, unknown: int = MAX_PDF_TOKENS, room: int = MAX_TEXT_BYTES) -> int | None:
     """Returns the maximum tokens of a PDF in base64; `None` if it is no PDF, which vendors refuse.
 
-    `unknown` are those of a PDF that can't be looked through.
+    Args:
+        data: the file.
+        unknown: the tokens of a PDF that can't be looked through.
+        room: the size of decompressed streams that are looked through, in bytes.
     """
     try:
         pdf = b64decode(data)
@@ -53,7 +56,7 @@ def max_pdf_tokens(data: str, *, unknown: int = MAX_PDF_TOKENS) -> int | None:
         return None
     pages = text_bytes = 0
     try:
-        for objects, content in _parts(pdf):
+        for objects, content in _parts(pdf, room):
             pages += len(PAGE.findall(objects)) + len(PAGE.findall(content))
             if SHOWN_TEXT.search(content):
                 text_bytes += sum(len(string) - 2 for string in STRING.findall(content))
@@ -62,9 +65,9 @@ def max_pdf_tokens(data: str, *, unknown: int = MAX_PDF_TOKENS) -> int | None:
     return min(max(pages, 1) * TOKENS_PER_SCALED_IMAGE + text_bytes, MAX_PDF_TOKENS)
 
 
-def _parts(pdf: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _parts(pdf: bytes, room: int) -> Iterator[tuple[bytes, bytes]]:
     """Splits a PDF into pieces between streams, each with the decompressed content of the stream after it."""
-    position, room = 0, MAX_TEXT_BYTES
+    position = 0
     for _ in range(MAX_STREAMS):
         start = STREAM.search(pdf, position)
         objects = pdf[position : start.start() if start else len(pdf)]

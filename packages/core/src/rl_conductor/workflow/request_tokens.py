@@ -10,12 +10,14 @@ from decimal import Decimal
 
 from rl_conductor.types import FilePart, ImagePart, JsonFormat, Price, Request
 from rl_conductor.workflow.image_tokens import TOKENS_PER_SCALED_IMAGE, TOKENS_PER_WHOLE_IMAGE, max_image_tokens
-from rl_conductor.workflow.pdf_tokens import MAX_PDF_TOKENS, max_pdf_tokens
+from rl_conductor.workflow.pdf_tokens import MAX_PDF_TOKENS, MAX_TEXT_BYTES, max_pdf_tokens
 
 TOKENS_PER_MESSAGE = 16
 """A generous estimate of the tokens that a chat template adds per message."""
 BASE64_BYTES_PER_FILE_TOKEN = 4
 """An estimate for documents that are neither plain text nor PDFs, which hardly any vendor reads."""
+MAX_PDF_TEXT_BYTES = 2**23
+"""The size of decompressed streams that are looked through in all PDFs of a request, so that many take no long time."""
 BYTES_PER_TOKEN = 4
 """Mean of English text, with today's tokenizers."""
 MAX_CHARS_PER_TOKEN = 6
@@ -114,22 +116,25 @@ def _other_tokens(request: Request, *, unsized_image: int, unread_pdf: int | Non
         unread_pdf: the tokens of a PDF that can't be looked through; `None` estimates them by its size.
     """
     tokens = TOKENS_PER_MESSAGE * len(request.messages)
+    files: list[FilePart] = []
     for message in request.messages:
         for part in message.content:
             if isinstance(part, ImagePart):
                 tokens += max_image_tokens(part, unknown=unsized_image)
             elif isinstance(part, FilePart):
-                tokens += _file_tokens(part, unread_pdf)
-    return tokens
+                files.append(part)
+    room = min(MAX_TEXT_BYTES, MAX_PDF_TEXT_BYTES // max(len(files), 1))
+    return tokens + sum([_file_tokens(part, unread_pdf, room) for part in files])
 
 
-def _file_tokens(part: FilePart, unread_pdf: int | None) -> int:
+def _file_tokens(part: FilePart, unread_pdf: int | None, room: int) -> int:
     if part.media_type.startswith("text/"):
         return len(part.data) * 3 // 4  # its bytes
     by_size = len(part.data) // BASE64_BYTES_PER_FILE_TOKEN
     if part.media_type != "application/pdf":
         return by_size
-    tokens = max_pdf_tokens(part.data, unknown=by_size if unread_pdf is None else unread_pdf)
+    unknown = by_size if unread_pdf is None else unread_pdf
+    tokens = max_pdf_tokens(part.data, unknown=unknown, room=room)
     return by_size if tokens is None else tokens
 
 
